@@ -1,0 +1,91 @@
+//! Every case of `steps.json` on every adapter, bit for bit.
+//!
+//! `conformance [--adapter all|NAME] [--steps FILE.json] [--json OUT]`
+
+mod adapters;
+mod cases;
+mod runner;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: conformance [--adapter all|NAME] [--steps FILE.json] [--json OUT]";
+
+struct Args {
+    adapter: String,
+    steps: Option<PathBuf>,
+    json: Option<PathBuf>,
+}
+
+fn arguments() -> Result<Option<Args>, lexopt::Error> {
+    use lexopt::prelude::*;
+    let mut args = Args { adapter: "all".into(), steps: None, json: None };
+    let mut parser = lexopt::Parser::from_env();
+    while let Some(arg) = parser.next()? {
+        match arg {
+            Long("adapter") => args.adapter = parser.value()?.string()?,
+            Long("steps") => args.steps = Some(parser.value()?.into()),
+            Long("json") => args.json = Some(parser.value()?.into()),
+            Short('h') | Long("help") => return Ok(None),
+            _ => return Err(arg.unexpected()),
+        }
+    }
+    Ok(Some(args))
+}
+
+fn main() -> ExitCode {
+    let args = match arguments() {
+        Ok(Some(args)) => args,
+        Ok(None) => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprintln!("conformance: {error}; {USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(&args) {
+        Ok(failed) => ExitCode::from(u8::from(failed > 0)),
+        Err(error) => {
+            eprintln!("conformance: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Returns how many checks failed.
+fn run(args: &Args) -> Result<usize, String> {
+    let cases = match &args.steps {
+        Some(path) => cases::read(path)?,
+        None => cases::parse(cases::BUILT_IN)?,
+    };
+    let (mut passed, mut failed) = (0, 0);
+    let mut rows = Vec::new();
+    for adapter in adapters::named(&args.adapter)? {
+        let label = adapters::label(&adapter.get_info());
+        let tally = match adapters::open(&adapter) {
+            Ok(gpu) => runner::run(&gpu.context, &cases),
+            Err(error) => runner::Tally { checks: 1, mismatches: 1, first: Some(error) },
+        };
+        println!("{label}: {} cases, {} checks, {} mismatches", cases.len(), tally.checks, tally.mismatches);
+        if let Some(first) = &tally.first {
+            println!("  first: {first}");
+        }
+        passed += tally.checks - tally.mismatches;
+        failed += tally.mismatches;
+        rows.push(serde_json::json!({
+            "adapter": label,
+            "cases": cases.len(),
+            "checks": tally.checks,
+            "mismatches": tally.mismatches,
+            "first": tally.first,
+        }));
+    }
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(&rows).map_err(|e| e.to_string())?;
+        std::fs::write(path, text + "\n").map_err(|e| format!("{}: {e}", path.display()))?;
+    }
+    println!("{passed} passed, {failed} failed");
+    Ok(failed)
+}

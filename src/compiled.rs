@@ -1,0 +1,289 @@
+//! A plan turned into buffers, bind groups and pipelines of one device.
+
+use crate::context::{Shared, guarded, kernels};
+use crate::plan::{Dispatch, PARTIAL_BYTES, Plan, PlanTensor};
+use crate::report::{CENSUS_BYTES, VERDICT_BYTES};
+use crate::{Error, grad_set::not_run};
+
+/// Uniform slots and spare windows are this far apart: WebGPU's largest alignment.
+const STRIDE: u64 = 256;
+
+/// The twin of `struct Dispatch` in `tile.wgsl`.
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+struct DispatchUniform {
+    first_tile: u32,
+    tile_count: u32,
+    tile_words: u32,
+    tiles_at: u32,
+    zero: u32,
+}
+
+/// The twin of `struct Finish` in `norm_finish.wgsl`.
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+struct FinishUniform {
+    tile_count: u32,
+    first_f16: u32,
+    first_bf16: u32,
+    tensor_count: u32,
+    tiles_at: u32,
+}
+
+/// The buffers that a set owns beside its report.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    table: wgpu::Buffer,
+    partials: wgpu::Buffer,
+    /// One slot for norm_finish, then one a dispatch.
+    uniforms: wgpu::Buffer,
+    /// Stands in for windows that a dispatch does not use.
+    spare: wgpu::Buffer,
+    report_bytes: u64,
+}
+
+impl Scratch {
+    pub fn new(shared: &Shared, set: &str, plan: &Plan, tensors: usize) -> Result<Self, Error> {
+        let limits = shared.device.limits();
+        let table = plan.table();
+        let partial_bytes = u64::from(plan.tiles.max(1)) * PARTIAL_BYTES;
+        let report_bytes = VERDICT_BYTES + (tensors.max(1) as u64) * CENSUS_BYTES;
+        let uniforms = uniform_bytes(plan, tensors);
+        let binding = limits.max_buffer_size.min(limits.max_storage_buffer_binding_size);
+        for (what, bytes, limit) in [
+            ("partials", partial_bytes, binding),
+            ("tile table", table.len() as u64 * 4, binding),
+            ("report", report_bytes, binding),
+            ("uniforms", uniforms.len() as u64, limits.max_buffer_size),
+        ] {
+            if bytes > limit {
+                return Err(Error::Scratch { set: set.into(), what, bytes, limit });
+            }
+        }
+        let widest = plan.dispatches.iter().map(|d| padded(d, plan)).max().unwrap_or(1);
+        let storage = wgpu::BufferUsages::STORAGE;
+        guarded(&shared.device, &format!("set \"{set}\": allocating"), || Self {
+            table: filled(shared, "gradclip table", storage, bytemuck::cast_slice(&table)),
+            partials: empty(shared, "gradclip partials", partial_bytes),
+            uniforms: filled(shared, "gradclip uniforms", wgpu::BufferUsages::UNIFORM, &uniforms),
+            spare: empty(shared, "gradclip spare", STRIDE * u64::from(widest)),
+            report_bytes,
+        })
+    }
+
+    /// The buffer of the verdict and the per-tensor counts.
+    pub fn new_report(&self, shared: &Shared) -> Result<wgpu::Buffer, Error> {
+        guarded(&shared.device, "allocating a report", || {
+            let mut bytes = vec![0; self.report_bytes as usize];
+            bytes[..VERDICT_BYTES as usize].copy_from_slice(&not_run());
+            let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC;
+            filled(shared, "gradclip report", usage, &bytes)
+        })
+    }
+}
+
+/// Everything that recording needs, ready made.
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    pub plan: Plan,
+    pub layout: Vec<PlanTensor>,
+    pub norm_finish: wgpu::BindGroup,
+    scratch: Scratch,
+    norm_partials: wgpu::BindGroup,
+    apply: wgpu::BindGroup,
+    dispatches: Vec<Bound>,
+}
+
+#[derive(Debug)]
+struct Bound {
+    norm_partials: wgpu::ComputePipeline,
+    apply: wgpu::ComputePipeline,
+    read: wgpu::BindGroup,
+    write: wgpu::BindGroup,
+    groups: (u32, u32),
+}
+
+impl Compiled {
+    pub fn new(
+        shared: &Shared,
+        set: &str,
+        plan: Plan,
+        layout: Vec<PlanTensor>,
+        scratch: Scratch,
+        report: &wgpu::Buffer,
+        buffers: &[wgpu::Buffer],
+    ) -> Result<Self, Error> {
+        let verdict = wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+            buffer: report,
+            offset: 0,
+            size: wgpu::BufferSize::new(VERDICT_BYTES),
+        });
+        let (table, partials) = (scratch.table.as_entire_binding(), scratch.partials.as_entire_binding());
+        let layouts = &shared.layouts;
+        let (norm_partials, norm_finish, apply) = guarded(&shared.device, &format!("set \"{set}\""), || {
+            let finish = uniform(&scratch, 0, size_of::<FinishUniform>());
+            (
+                group(shared, &layouts.norm_partials, &[table.clone(), partials.clone()]),
+                group(
+                    shared,
+                    &layouts.norm_finish,
+                    &[table.clone(), partials, report.as_entire_binding(), finish],
+                ),
+                group(shared, &layouts.apply, &[table, verdict]),
+            )
+        })?;
+        let dispatches = bind(shared, set, &plan, &layout, &scratch, buffers)?;
+        Ok(Self { plan, layout, norm_finish, scratch, norm_partials, apply, dispatches })
+    }
+
+    /// Points the dispatches at other buffers with the same layout.
+    pub fn rebind(&mut self, shared: &Shared, set: &str, buffers: &[wgpu::Buffer]) -> Result<(), Error> {
+        self.dispatches = bind(shared, set, &self.plan, &self.layout, &self.scratch, buffers)?;
+        Ok(())
+    }
+
+    pub fn record_norm_partials(&self, pass: &mut wgpu::ComputePass<'_>) {
+        pass.set_bind_group(0, &self.norm_partials, &[]);
+        for dispatch in &self.dispatches {
+            pass.set_pipeline(&dispatch.norm_partials);
+            pass.set_bind_group(1, &dispatch.read, &[]);
+            pass.dispatch_workgroups(dispatch.groups.0, dispatch.groups.1, 1);
+        }
+    }
+
+    pub fn record_apply(&self, pass: &mut wgpu::ComputePass<'_>) {
+        pass.set_bind_group(0, &self.apply, &[]);
+        for dispatch in &self.dispatches {
+            pass.set_pipeline(&dispatch.apply);
+            pass.set_bind_group(1, &dispatch.write, &[]);
+            pass.dispatch_workgroups(dispatch.groups.0, dispatch.groups.1, 1);
+        }
+    }
+}
+
+fn bind(
+    shared: &Shared,
+    set: &str,
+    plan: &Plan,
+    layout: &[PlanTensor],
+    scratch: &Scratch,
+    buffers: &[wgpu::Buffer],
+) -> Result<Vec<Bound>, Error> {
+    let mut by_number = vec![None; layout.len()];
+    for (tensor, buffer) in layout.iter().zip(buffers) {
+        by_number[tensor.buffer].get_or_insert(buffer);
+    }
+    let mut bound = Vec::with_capacity(plan.dispatches.len());
+    for (i, dispatch) in plan.dispatches.iter().enumerate() {
+        let count = padded(dispatch, plan);
+        let mut resources = vec![uniform(scratch, i as u64 + 1, size_of::<DispatchUniform>())];
+        for &window in &dispatch.windows {
+            let window = &plan.windows[window];
+            let Some(buffer) = by_number[window.buffer] else { continue };
+            resources.push(wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                buffer,
+                offset: window.offset,
+                size: wgpu::BufferSize::new(window.size),
+            }));
+        }
+        for unused in dispatch.windows.len() as u64..u64::from(count) {
+            resources.push(wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                buffer: &scratch.spare,
+                offset: unused * STRIDE,
+                size: wgpu::BufferSize::new(STRIDE),
+            }));
+        }
+        let (norm_partials, apply) = kernels(dispatch.format, count);
+        let (norm_partials, apply) = (shared.pipeline(norm_partials)?, shared.pipeline(apply)?);
+        let what = format!("set \"{set}\": binding the gradients of dispatch {i}");
+        let (read, write) = guarded(&shared.device, &what, || {
+            (
+                group(shared, &shared.window_layout(false, count), &resources),
+                group(shared, &shared.window_layout(true, count), &resources),
+            )
+        })?;
+        bound.push(Bound { norm_partials, apply, read, write, groups: dispatch.groups });
+    }
+    Ok(bound)
+}
+
+/// Windows that the pipeline of a dispatch binds: few sizes, so that few pipelines are compiled.
+fn padded(dispatch: &Dispatch, plan: &Plan) -> u32 {
+    let most = plan.dispatches.iter().map(|d| d.windows.len()).max().unwrap_or(1);
+    let windows = if dispatch.windows.len() == 1 { 1 } else { most };
+    windows as u32
+}
+
+fn uniform_bytes(plan: &Plan, tensors: usize) -> Vec<u8> {
+    let mut bytes = vec![0; (plan.dispatches.len() + 1) * STRIDE as usize];
+    let mut put = |slot: usize, value: &[u8]| {
+        let at = slot * STRIDE as usize;
+        bytes[at..at + value.len()].copy_from_slice(value);
+    };
+    put(
+        0,
+        bytemuck::bytes_of(&FinishUniform {
+            tile_count: plan.tiles,
+            first_f16: plan.format_starts[0],
+            first_bf16: plan.format_starts[1],
+            tensor_count: tensors as u32,
+            tiles_at: plan.tiles_at(),
+        }),
+    );
+    for (i, dispatch) in plan.dispatches.iter().enumerate() {
+        put(
+            i + 1,
+            bytemuck::bytes_of(&DispatchUniform {
+                first_tile: dispatch.first_tile,
+                tile_count: dispatch.tiles,
+                tile_words: plan.tile_words,
+                tiles_at: plan.tiles_at(),
+                zero: 0,
+            }),
+        );
+    }
+    bytes
+}
+
+fn uniform(scratch: &Scratch, slot: u64, size: usize) -> wgpu::BindingResource<'_> {
+    wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+        buffer: &scratch.uniforms,
+        offset: slot * STRIDE,
+        // Uniform structs are padded to 16 bytes.
+        size: wgpu::BufferSize::new((size as u64).next_multiple_of(16)),
+    })
+}
+
+fn group(
+    shared: &Shared,
+    layout: &wgpu::BindGroupLayout,
+    resources: &[wgpu::BindingResource<'_>],
+) -> wgpu::BindGroup {
+    let entries: Vec<wgpu::BindGroupEntry<'_>> = (0..)
+        .zip(resources)
+        .map(|(binding, resource)| wgpu::BindGroupEntry { binding, resource: resource.clone() })
+        .collect();
+    shared.device.create_bind_group(&wgpu::BindGroupDescriptor {
+        label: Some("gradclip"),
+        layout,
+        entries: &entries,
+    })
+}
+
+fn empty(shared: &Shared, label: &str, size: u64) -> wgpu::Buffer {
+    shared.device.create_buffer(&wgpu::BufferDescriptor {
+        label: Some(label),
+        size,
+        usage: wgpu::BufferUsages::STORAGE,
+        mapped_at_creation: false,
+    })
+}
+
+fn filled(shared: &Shared, label: &str, usage: wgpu::BufferUsages, bytes: &[u8]) -> wgpu::Buffer {
+    use wgpu::util::DeviceExt as _;
+    shared.device.create_buffer_init(&wgpu::util::BufferInitDescriptor {
+        label: Some(label),
+        contents: bytes,
+        usage,
+    })
+}

@@ -1,0 +1,196 @@
+//! What is made once per device: pipelines and bind group layouts.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::shader::{Kernel, THREADS};
+use crate::{Error, Format, plan};
+
+/// The kernels of one device, shared by all its sets. Cheap to clone.
+///
+/// Pipelines are compiled when a set first needs them and kept; recording a step never compiles.
+#[derive(Debug, Clone)]
+pub struct Context {
+    pub(crate) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub device: wgpu::Device,
+    pub queue: wgpu::Queue,
+    pipelines: Mutex<HashMap<Kernel, wgpu::ComputePipeline>>,
+    pub layouts: Layouts,
+}
+
+/// Group 0 holds what a set owns, group 1 what changes with the dispatch or the step.
+#[derive(Debug)]
+pub(crate) struct Layouts {
+    pub norm_partials: wgpu::BindGroupLayout,
+    pub norm_finish: wgpu::BindGroupLayout,
+    pub apply: wgpu::BindGroupLayout,
+    pub step: wgpu::BindGroupLayout,
+    windows: Mutex<HashMap<(bool, u32), wgpu::BindGroupLayout>>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Binding {
+    Read,
+    Write,
+    Uniform,
+}
+
+impl Context {
+    /// Wraps a device and its queue; both stay the caller's. Needs no features, and only the limits that WebGPU
+    /// guarantees (or 3 storage buffers a stage beside one kept free).
+    ///
+    /// # Errors
+    /// [`Error::DeviceLimit`] if the device was made with too small limits, [`Error::Wgpu`] if wgpu refuses a layout.
+    pub fn new(device: &wgpu::Device, queue: &wgpu::Queue) -> Result<Self, Error> {
+        check_limits(&device.limits())?;
+        let layouts = guarded(device, "creating gradclip's layouts", || {
+            use Binding::{Read, Uniform, Write};
+            Layouts {
+                norm_partials: layout(device, "gradclip norm_partials", &[Read, Write]),
+                norm_finish: layout(device, "gradclip norm_finish", &[Read, Read, Write, Uniform]),
+                apply: layout(device, "gradclip apply", &[Read, Read]),
+                step: layout(device, "gradclip step", &[Uniform, Uniform]),
+                windows: Mutex::default(),
+            }
+        })?;
+        let shared =
+            Shared { device: device.clone(), queue: queue.clone(), pipelines: Mutex::default(), layouts };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// The device that this context was made for.
+    #[must_use]
+    pub fn device(&self) -> &wgpu::Device {
+        &self.shared.device
+    }
+
+    /// The queue that this context was made for.
+    #[must_use]
+    pub fn queue(&self) -> &wgpu::Queue {
+        &self.shared.queue
+    }
+}
+
+impl Shared {
+    /// The layout of group 1 of the kernels that touch gradients: a uniform and `count` windows.
+    pub fn window_layout(&self, write: bool, count: u32) -> wgpu::BindGroupLayout {
+        let mut made = self.layouts.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        made.entry((write, count))
+            .or_insert_with(|| {
+                let window = if write { Binding::Write } else { Binding::Read };
+                let bindings: Vec<Binding> =
+                    std::iter::once(Binding::Uniform).chain((0..count).map(|_| window)).collect();
+                layout(&self.device, "gradclip windows", &bindings)
+            })
+            .clone()
+    }
+
+    pub fn pipeline(&self, kernel: Kernel) -> Result<wgpu::ComputePipeline, Error> {
+        let mut made = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pipeline) = made.get(&kernel) {
+            return Ok(pipeline.clone());
+        }
+        let what = format!("compiling {kernel:?}");
+        let pipeline = guarded(&self.device, &what, || self.compile(kernel))?;
+        made.insert(kernel, pipeline.clone());
+        Ok(pipeline)
+    }
+
+    fn compile(&self, kernel: Kernel) -> wgpu::ComputePipeline {
+        let (own, other) = match kernel {
+            Kernel::NormPartials(_, k) => (&self.layouts.norm_partials, self.window_layout(false, k)),
+            Kernel::NormFinish => (&self.layouts.norm_finish, self.layouts.step.clone()),
+            Kernel::Apply(_, k) => (&self.layouts.apply, self.window_layout(true, k)),
+        };
+        let label = Some(kernel.name());
+        let module = self.device.create_shader_module(wgpu::ShaderModuleDescriptor {
+            label,
+            source: wgpu::ShaderSource::Wgsl(kernel.wgsl().into()),
+        });
+        let layout = self.device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+            label,
+            bind_group_layouts: &[Some(own), Some(&other)],
+            immediate_size: 0,
+        });
+        self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+            label,
+            layout: Some(&layout),
+            module: &module,
+            entry_point: Some("main"),
+            compilation_options: wgpu::PipelineCompilationOptions {
+                // The kernels write every slot before they read it.
+                zero_initialize_workgroup_memory: false,
+                ..Default::default()
+            },
+            cache: None,
+        })
+    }
+}
+
+/// Runs `make` inside error scopes, so that what wgpu refuses becomes an `Error` and not a panic in the caller's device.
+pub(crate) fn guarded<T>(device: &wgpu::Device, what: &str, make: impl FnOnce() -> T) -> Result<T, Error> {
+    let scopes = [wgpu::ErrorFilter::Validation, wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Internal]
+        .map(|filter| device.push_error_scope(filter));
+    let made = make();
+    let mut refused = None;
+    for scope in scopes.into_iter().rev() {
+        refused = pollster::block_on(scope.pop()).or(refused);
+    }
+    match refused {
+        None => Ok(made),
+        Some(error) => Err(Error::Wgpu { what: what.into(), message: error.to_string() }),
+    }
+}
+
+fn layout(device: &wgpu::Device, label: &str, bindings: &[Binding]) -> wgpu::BindGroupLayout {
+    let entries: Vec<wgpu::BindGroupLayoutEntry> = (0..)
+        .zip(bindings)
+        .map(|(binding, kind)| wgpu::BindGroupLayoutEntry {
+            binding,
+            visibility: wgpu::ShaderStages::COMPUTE,
+            ty: wgpu::BindingType::Buffer {
+                ty: match kind {
+                    Binding::Read => wgpu::BufferBindingType::Storage { read_only: true },
+                    Binding::Write => wgpu::BufferBindingType::Storage { read_only: false },
+                    Binding::Uniform => wgpu::BufferBindingType::Uniform,
+                },
+                has_dynamic_offset: false,
+                min_binding_size: None,
+            },
+            count: None,
+        })
+        .collect();
+    device
+        .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: Some(label), entries: &entries })
+}
+
+fn check_limits(limits: &wgpu::Limits) -> Result<(), Error> {
+    let threads = u64::from(THREADS);
+    for (limit, has, needed) in [
+        ("max_compute_workgroup_size_x", limits.max_compute_workgroup_size_x, threads),
+        ("max_compute_invocations_per_workgroup", limits.max_compute_invocations_per_workgroup, threads),
+        ("max_compute_workgroup_storage_size", limits.max_compute_workgroup_storage_size, 9_300),
+        ("max_compute_workgroups_per_dimension", limits.max_compute_workgroups_per_dimension, 1),
+        (
+            "max_storage_buffers_per_shader_stage",
+            limits.max_storage_buffers_per_shader_stage,
+            u64::from(plan::OWN_STORAGE_BUFFERS) + 2,
+        ),
+        ("max_uniform_buffers_per_shader_stage", limits.max_uniform_buffers_per_shader_stage, 3),
+        ("max_bind_groups", limits.max_bind_groups, 2),
+    ] {
+        if u64::from(has) < needed {
+            return Err(Error::DeviceLimit { limit, needed, has: u64::from(has) });
+        }
+    }
+    Ok(())
+}
+
+/// The pipelines of one format for a number of windows.
+pub(crate) fn kernels(format: Format, windows: u32) -> (Kernel, Kernel) {
+    (Kernel::NormPartials(format, windows), Kernel::Apply(format, windows))
+}

@@ -1,0 +1,166 @@
+//! Everything that can go wrong. Every message names what it is about and says what to do.
+
+use crate::Format;
+
+/// What the crate refuses, before any GPU work: after an error no command was recorded and no gradient changed.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A tensor's byte offset is not a multiple of 4.
+    #[error(
+        "tensor \"{tensor}\": byte offset {offset} is not a multiple of 4; start every tensor at a 32-bit word"
+    )]
+    Offset {
+        /// Name of the tensor.
+        tensor: String,
+        /// Its offset in bytes.
+        offset: u64,
+    },
+    /// A tensor ends beyond its buffer.
+    #[error(
+        "tensor \"{tensor}\": {len} {format} elements at byte {offset} end at byte {end}, but the buffer has \
+         {size} bytes; an odd 16-bit tensor needs its whole last word"
+    )]
+    BeyondBuffer {
+        /// Name of the tensor.
+        tensor: String,
+        /// Its offset in bytes.
+        offset: u64,
+        /// Its length in elements.
+        len: u64,
+        /// Its format.
+        format: Format,
+        /// One past its last byte.
+        end: u128,
+        /// Size of the buffer in bytes.
+        size: u64,
+    },
+    /// A buffer lacks a usage flag.
+    #[error(
+        "tensor \"{tensor}\": its buffer was created without BufferUsages::STORAGE; the kernels read and write it in place"
+    )]
+    MissingUsage {
+        /// Name of the tensor.
+        tensor: String,
+    },
+    /// Two tensors share bytes: a tied weight given twice would count twice in the norm and be scaled twice.
+    #[error("tensors \"{first}\" and \"{second}\" overlap in one buffer; add a shared gradient once")]
+    Overlap {
+        /// Name of the tensor that starts first.
+        first: String,
+        /// Name of the other.
+        second: String,
+    },
+    /// Two tensors have the same name.
+    #[error("two tensors are named \"{tensor}\"; reports tell tensors apart by name, so each needs its own")]
+    DuplicateName {
+        /// The name.
+        tensor: String,
+    },
+    /// A rebind gave another number of tensors.
+    #[error("set \"{set}\" has {expected} tensors, but {given} slices were given; build a new set instead")]
+    TensorCount {
+        /// Name of the set.
+        set: String,
+        /// Tensors of the set.
+        expected: usize,
+        /// Slices given.
+        given: usize,
+    },
+    /// A rebind gave another length or format.
+    #[error(
+        "tensor \"{tensor}\" was built as {expected_len} {expected_format} elements, but rebound as {len} {format}; \
+         build a new set instead"
+    )]
+    Shape {
+        /// Name of the tensor.
+        tensor: String,
+        /// Elements it was built with.
+        expected_len: u64,
+        /// Format it was built with.
+        expected_format: Format,
+        /// Elements given now.
+        len: u64,
+        /// Format given now.
+        format: Format,
+    },
+    /// A limit leaves room for nothing.
+    #[error("{limit} leaves room for nothing; it must be at least one unit after alignment")]
+    ZeroLimit {
+        /// Field of [`PlanLimits`](crate::plan::PlanLimits).
+        limit: &'static str,
+    },
+    /// The device was created with too small a limit.
+    #[error("the device's {limit} is {has}, but gradclip needs {needed}; request a device with more")]
+    DeviceLimit {
+        /// Field of [`wgpu::Limits`].
+        limit: &'static str,
+        /// The least that works.
+        needed: u64,
+        /// What the device has.
+        has: u64,
+    },
+    /// The set is too large for exact sums.
+    #[error("the set has {elements} elements; one norm covers fewer than 2^39, so use several sets")]
+    TooManyElements {
+        /// Elements in all.
+        elements: u64,
+    },
+    /// More tiles than 32 bits count.
+    #[error("more than 2^32 - 1 tiles of {tile_words} words; raise PlanLimits::tile_words")]
+    TooManyTiles {
+        /// Words of a tile.
+        tile_words: u32,
+    },
+    /// A buffer that the set needs for itself does not fit the device.
+    #[error(
+        "set \"{set}\" needs {bytes} bytes of {what}, but the device allows {limit} a buffer; raise the device's \
+         limits or PlanLimits::tile_words, or use several sets"
+    )]
+    Scratch {
+        /// Name of the set.
+        set: String,
+        /// Which buffer.
+        what: &'static str,
+        /// Bytes needed.
+        bytes: u64,
+        /// Bytes allowed.
+        limit: u64,
+    },
+    /// `max_norm` is negative or NaN.
+    #[error("max_norm {0} must be 0 or more; f32::INFINITY means no limit")]
+    MaxNorm(f32),
+    /// `eps` is negative, NaN or infinite.
+    #[error("eps {0} must be 0 or more and finite")]
+    Eps(f32),
+    /// The loss scale is not positive and finite.
+    #[error("loss scale {0} must be positive and finite; 1 means that the loss was not scaled")]
+    LossScale(f32),
+    /// The step that a report was asked for never ran.
+    #[error(
+        "set \"{set}\": no step has run on the GPU since the last report; submit the encoder that recorded it, \
+         then read the report"
+    )]
+    NotRun {
+        /// Name of the set.
+        set: String,
+    },
+    /// The GPU did not finish in time.
+    #[error(
+        "set \"{set}\": the GPU did not finish within {seconds} s; is the device lost or the queue very long?"
+    )]
+    Timeout {
+        /// Name of the set.
+        set: String,
+        /// Seconds waited.
+        seconds: u64,
+    },
+    /// wgpu refused something: out of memory, a lost device, a buffer of another device, a destroyed buffer.
+    #[error("{what}: {message}")]
+    Wgpu {
+        /// What was being done.
+        what: String,
+        /// wgpu's own words.
+        message: String,
+    },
+}

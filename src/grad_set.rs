@@ -1,0 +1,320 @@
+//! The gradients of one optimizer: one plan, one norm, one verdict.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::compiled::{Compiled, Scratch};
+use crate::plan::{Plan, PlanLimits, PlanTensor};
+use crate::report::Verdict;
+use crate::shader::Kernel;
+use crate::{ClipNorm, Context, Error, Format, LossScale, context::guarded};
+
+/// Step parameters kept for reuse. Training has one limit and few scales; a schedule moves through them in order.
+const KEPT_STEPS: usize = 16;
+
+/// Where one gradient tensor lies: `len` elements from byte `offset` of `buffer`, back to back.
+#[derive(Debug, Clone, Copy)]
+pub struct TensorSlice<'a> {
+    /// The engine's buffer; needs [`wgpu::BufferUsages::STORAGE`].
+    pub buffer: &'a wgpu::Buffer,
+    /// First byte, a multiple of 4.
+    pub offset: u64,
+    /// Elements; 0 is fine.
+    pub len: u64,
+    /// How the elements are stored.
+    pub format: Format,
+}
+
+/// Name and shape of a tensor of a set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Tensor {
+    pub name: String,
+    pub len: u64,
+    pub format: Format,
+}
+
+/// All gradients of one optimizer. They share one norm, one factor and one verdict.
+///
+/// The buffers stay the engine's: a set keeps handles to them and writes nothing outside the slices it was given.
+#[derive(Debug)]
+pub struct GradSet {
+    pub(crate) name: String,
+    pub(crate) context: Context,
+    pub(crate) tensors: Arc<[Tensor]>,
+    pub(crate) report: wgpu::Buffer,
+    pub(crate) reading: Mutex<crate::readback::Reading>,
+    pub(crate) compiled: Compiled,
+    limits: PlanLimits,
+    norm_finish: wgpu::ComputePipeline,
+    steps: Mutex<VecDeque<(StepKey, wgpu::BindGroup)>>,
+}
+
+/// Bits of scale, max_norm and eps.
+type StepKey = [u32; 3];
+
+/// Collects the tensors of a [`GradSet`].
+#[derive(Debug)]
+#[must_use]
+pub struct GradSetBuilder<'a> {
+    name: String,
+    tensors: Vec<Tensor>,
+    slices: Vec<TensorSlice<'a>>,
+    limits: Option<PlanLimits>,
+}
+
+impl<'a> GradSetBuilder<'a> {
+    /// Adds a tensor. The order is that of reports; it changes no result.
+    pub fn tensor(mut self, name: impl Into<String>, slice: TensorSlice<'a>) -> Self {
+        self.tensors.push(Tensor { name: name.into(), len: slice.len, format: slice.format });
+        self.slices.push(slice);
+        self
+    }
+
+    /// Cuts the work into pieces smaller than the device demands. Changes no result.
+    pub fn plan_limits(mut self, limits: PlanLimits) -> Self {
+        self.limits = Some(limits);
+        self
+    }
+
+    /// Checks the tensors, plans the dispatches, compiles what is missing and allocates what the set needs for itself.
+    ///
+    /// # Errors
+    /// Any misuse, by the name of the tensor: [`Error::Offset`], [`Error::BeyondBuffer`], [`Error::MissingUsage`],
+    /// [`Error::Overlap`], [`Error::DuplicateName`]; [`Error::ZeroLimit`], [`Error::TooManyElements`],
+    /// [`Error::TooManyTiles`], [`Error::Scratch`] if it cannot be planned; [`Error::Wgpu`] if wgpu refuses a buffer.
+    pub fn build(self, context: &Context) -> Result<GradSet, Error> {
+        let shared = &context.shared;
+        let mut names = HashSet::new();
+        if let Some(twice) = self.tensors.iter().find(|t| !names.insert(t.name.as_str())) {
+            return Err(Error::DuplicateName { tensor: twice.name.clone() });
+        }
+        let limits = device_limits(context, self.limits);
+        let layout = lay_out(&self.tensors, &self.slices)?;
+        let plan = Plan::new(&layout, &limits)?;
+        let scratch = Scratch::new(shared, &self.name, &plan, self.tensors.len())?;
+        let report = scratch.new_report(shared)?;
+        let buffers: Vec<wgpu::Buffer> = self.slices.iter().map(|s| s.buffer.clone()).collect();
+        let compiled = Compiled::new(shared, &self.name, plan, layout, scratch, &report, &buffers)?;
+        Ok(GradSet {
+            norm_finish: shared.pipeline(Kernel::NormFinish)?,
+            name: self.name,
+            context: context.clone(),
+            tensors: self.tensors.into(),
+            report,
+            reading: Mutex::default(),
+            compiled,
+            limits,
+            steps: Mutex::default(),
+        })
+    }
+}
+
+impl GradSet {
+    /// Starts a set. The name is that of its optimizer and appears in errors.
+    pub fn builder<'a>(name: impl Into<String>) -> GradSetBuilder<'a> {
+        GradSetBuilder { name: name.into(), tensors: Vec::new(), slices: Vec::new(), limits: None }
+    }
+
+    /// The name of the set.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Elements in all tensors.
+    #[must_use]
+    pub fn elements(&self) -> u64 {
+        self.tensors.iter().map(|t| t.len).sum()
+    }
+
+    /// The plan, for those who want to see how the work is cut.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.compiled.plan
+    }
+
+    /// The verdict of the latest step as a storage binding for the engine's own kernels, laid out as `struct Verdict` in
+    /// [`VERDICT_WGSL`](crate::VERDICT_WGSL). Before any step ran it says `found_inf`, so that a kernel skips. The
+    /// buffer stays the same for the life of the set.
+    #[must_use]
+    pub fn verdict(&self) -> wgpu::BufferBinding<'_> {
+        wgpu::BufferBinding {
+            buffer: &self.report,
+            offset: 0,
+            size: wgpu::BufferSize::new(crate::report::VERDICT_BYTES),
+        }
+    }
+
+    /// Records one step: divide by `scale`, look for NaN and infinity, measure one L2 norm over all tensors, scale them
+    /// in place so that it is at most `clip`. Without `clip` it only unscales; with [`LossScale::ONE`] it only clips.
+    ///
+    /// One compute pass on `encoder`; nothing is read back, waited for or submitted. The step takes the gradients as they
+    /// are when the GPU gets there, so record it after everything that writes them. If `scale`, `max_norm` and `eps` are
+    /// those of a recent step nothing is allocated either; else one buffer of 512 bytes.
+    ///
+    /// # Errors
+    /// [`Error::Wgpu`] if wgpu refuses that buffer. Nothing is recorded then.
+    pub fn record(
+        &self,
+        encoder: &mut wgpu::CommandEncoder,
+        scale: LossScale,
+        clip: Option<ClipNorm>,
+    ) -> Result<(), Error> {
+        let step = self.step_group(scale, clip)?;
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
+            label: Some("gradclip"),
+            timestamp_writes: None,
+        });
+        self.compiled.record_norm_partials(&mut pass);
+        pass.set_pipeline(&self.norm_finish);
+        pass.set_bind_group(0, &self.compiled.norm_finish, &[]);
+        pass.set_bind_group(1, &step, &[]);
+        pass.dispatch_workgroups(1, 1, 1);
+        self.compiled.record_apply(&mut pass);
+        drop(pass);
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner).recorded += 1;
+        Ok(())
+    }
+
+    /// Points the set at other buffers of the same shapes. If they share buffers at the same offsets as before, the plan
+    /// and everything but the bind groups is kept; else the set is planned anew. Steps recorded before keep the old
+    /// buffers. The verdict's buffer stays.
+    ///
+    /// # Errors
+    /// [`Error::TensorCount`] or [`Error::Shape`] if it is not the same list of tensors, else as
+    /// [`GradSetBuilder::build`]; the set then stays as it was.
+    pub fn rebind(&mut self, slices: &[TensorSlice<'_>]) -> Result<(), Error> {
+        if slices.len() != self.tensors.len() {
+            return Err(Error::TensorCount {
+                set: self.name.clone(),
+                expected: self.tensors.len(),
+                given: slices.len(),
+            });
+        }
+        for (tensor, slice) in self.tensors.iter().zip(slices) {
+            if (tensor.len, tensor.format) != (slice.len, slice.format) {
+                return Err(Error::Shape {
+                    tensor: tensor.name.clone(),
+                    expected_len: tensor.len,
+                    expected_format: tensor.format,
+                    len: slice.len,
+                    format: slice.format,
+                });
+            }
+        }
+        let shared = &self.context.shared;
+        let layout = lay_out(&self.tensors, slices)?;
+        let buffers: Vec<wgpu::Buffer> = slices.iter().map(|s| s.buffer.clone()).collect();
+        if layout == self.compiled.layout {
+            return self.compiled.rebind(shared, &self.name, &buffers);
+        }
+        let plan = Plan::new(&layout, &self.limits)?;
+        let scratch = Scratch::new(shared, &self.name, &plan, self.tensors.len())?;
+        self.compiled = Compiled::new(shared, &self.name, plan, layout, scratch, &self.report, &buffers)?;
+        Ok(())
+    }
+
+    /// Parameters travel in a buffer that is written once and never again, so that two steps in one encoder, or two
+    /// encoders submitted in any order, cannot see each other's.
+    fn step_group(&self, scale: LossScale, clip: Option<ClipNorm>) -> Result<wgpu::BindGroup, Error> {
+        let (max_norm, eps) = clip.map_or((f32::INFINITY, 0.0), |c| (c.max_norm(), c.eps()));
+        let key = [scale.get(), max_norm, eps].map(f32::to_bits);
+        let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, group)) = steps.iter().find(|(k, _)| *k == key) {
+            return Ok(group.clone());
+        }
+        let shared = &self.context.shared;
+        let what = format!("set \"{}\": step parameters", self.name);
+        let group = guarded(&shared.device, &what, || {
+            let buffer = shared.device.create_buffer(&wgpu::BufferDescriptor {
+                label: Some("gradclip step"),
+                size: 512,
+                usage: wgpu::BufferUsages::UNIFORM,
+                mapped_at_creation: true,
+            });
+            if let Ok(mut view) = buffer.get_mapped_range_mut(..) {
+                let mut words = [0u32; 128];
+                (words[0], words[1], words[64]) = (key[1], key[2], key[0]);
+                view.copy_from_slice(bytemuck::cast_slice(&words));
+            }
+            buffer.unmap();
+            let part = |offset| {
+                wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                    buffer: &buffer,
+                    offset,
+                    size: wgpu::BufferSize::new(256),
+                })
+            };
+            shared.device.create_bind_group(&wgpu::BindGroupDescriptor {
+                label: Some("gradclip step"),
+                layout: &shared.layouts.step,
+                entries: &[
+                    wgpu::BindGroupEntry { binding: 0, resource: part(0) },
+                    wgpu::BindGroupEntry { binding: 1, resource: part(256) },
+                ],
+            })
+        })?;
+        if steps.len() == KEPT_STEPS {
+            steps.pop_front();
+        }
+        steps.push_back((key, group.clone()));
+        Ok(group)
+    }
+}
+
+fn device_limits(context: &Context, asked: Option<PlanLimits>) -> PlanLimits {
+    let device = PlanLimits::from_device(&context.device().limits());
+    asked.map_or(device, |asked| PlanLimits {
+        window_bytes: asked.window_bytes.min(device.window_bytes),
+        window_align: asked.window_align.max(1).next_multiple_of(device.window_align),
+        windows_per_dispatch: asked.windows_per_dispatch.min(device.windows_per_dispatch),
+        groups_per_dimension: asked.groups_per_dimension.min(device.groups_per_dimension),
+        ..asked
+    })
+}
+
+/// Checks every slice and numbers the buffers in order of appearance.
+fn lay_out(tensors: &[Tensor], slices: &[TensorSlice<'_>]) -> Result<Vec<PlanTensor>, Error> {
+    let mut numbers: HashMap<&wgpu::Buffer, usize> = HashMap::new();
+    let mut layout = Vec::with_capacity(slices.len());
+    for (tensor, slice) in tensors.iter().zip(slices) {
+        let name = || tensor.name.clone();
+        if !slice.offset.is_multiple_of(4) {
+            return Err(Error::Offset { tensor: name(), offset: slice.offset });
+        }
+        let end = u128::from(slice.offset) + 4 * u128::from(slice.format.words(slice.len));
+        if end > u128::from(slice.buffer.size()) {
+            return Err(Error::BeyondBuffer {
+                tensor: name(),
+                offset: slice.offset,
+                len: slice.len,
+                format: slice.format,
+                end,
+                size: slice.buffer.size(),
+            });
+        }
+        if !slice.buffer.usage().contains(wgpu::BufferUsages::STORAGE) {
+            return Err(Error::MissingUsage { tensor: name() });
+        }
+        let next = numbers.len();
+        let buffer = *numbers.entry(slice.buffer).or_insert(next);
+        layout.push(PlanTensor { buffer, offset: slice.offset, len: slice.len, format: slice.format });
+    }
+    let mut order: Vec<usize> = (0..layout.len()).filter(|&t| layout[t].len > 0).collect();
+    order.sort_by_key(|&t| (layout[t].buffer, layout[t].offset));
+    for pair in order.windows(2) {
+        let (a, b) = (&layout[pair[0]], &layout[pair[1]]);
+        if a.buffer == b.buffer && b.offset < a.end() {
+            return Err(Error::Overlap {
+                first: tensors[pair[0]].name.clone(),
+                second: tensors[pair[1]].name.clone(),
+            });
+        }
+    }
+    Ok(layout)
+}
+
+/// The verdict as the report buffer holds it before any step.
+pub(crate) fn not_run() -> [u8; size_of::<Verdict>()] {
+    bytemuck::cast(Verdict::NOT_RUN)
+}

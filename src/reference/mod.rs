@@ -1,0 +1,187 @@
+//! The CPU twin of the GPU kernels: what a step must return, on every bit.
+//!
+//! The result of a step is a function of the gradient bits, the scale, `max_norm` and `eps` alone. [`step`] computes
+//! it in integers, with code of its own; no adapter, driver, order or cut can change it. A device that differs from
+//! it in one bit is wrong, so compare with `assert_eq!` and no tolerance.
+//!
+//! With R24(v) for v rounded to a 24-bit significand, to nearest, ties to even, exponent without bounds, a step is:
+//!
+//! 1. **Finite test** ([`census`](norm_partials::census)). All exponent bits set is nonfinite. One such element in
+//!    any tensor ends the step: no byte changes, no norm is reported.
+//! 2. **Squares** ([`Ledger`](norm_partials::Ledger)). R24(x * x) of every element x, as 22-bit digits in 27 cells.
+//!    The sum of a cell is an integer, so the order of additions cannot matter.
+//! 3. **Norm** ([`norm`](norm_finish::norm)). V is the sum of the highest cell that is not zero and the three below
+//!    it, inv = R24(1 / scale), and the norm is R24(R24(sqrt(V)) * inv).
+//! 4. **Coefficient** ([`coefficient`](norm_finish::coefficient)). 1 if norm <= `max_norm`, else
+//!    R24(`max_norm` / R24(norm + `eps`)).
+//! 5. **Factor** ([`factor`](norm_finish::factor)). R24(coefficient * inv). If it is 1, nothing is written.
+//! 6. **Store** ([`encode`](apply::encode)). The exact product of element and factor, rounded to f32 and, for the
+//!    16-bit formats, from there to the format. If a result would overflow its format, no byte changes.
+//!
+//! The norm is within 1 unit in the last place of the true one for a scale that is a power of two, and within 3 for
+//! any other. [`plain::norm_f64`] is a second norm, in f64, that shares no code with this one.
+//!
+//! ```
+//! use gradclip::reference::{TensorBits, step};
+//! use gradclip::{ClipNorm, Format, LossScale};
+//!
+//! // Gradients 3 and 4, computed with a loss scale of 8: the norm is 5, and the limit 1.
+//! let mut bytes: Vec<u8> = [24f32, 32.0].into_iter().flat_map(f32::to_le_bytes).collect();
+//! let mut tensors = [TensorBits { format: Format::F32, bytes: &mut bytes }];
+//! let clip = ClipNorm::new(1.0)?.with_eps(0.0)?;
+//! let outcome = step(&mut tensors, LossScale::new(8.0)?, Some(clip));
+//!
+//! assert_eq!(outcome.total_norm.to_f64(), 5.0);
+//! assert!(!outcome.found_inf);
+//! let clipped: Vec<u8> = [0.6f32, 0.8].into_iter().flat_map(f32::to_le_bytes).collect();
+//! assert_eq!(bytes, clipped);
+//! # Ok::<(), gradclip::Error>(())
+//! ```
+
+pub mod apply;
+mod element;
+pub mod exact;
+pub mod norm_finish;
+pub mod norm_partials;
+pub mod plain;
+#[cfg(test)]
+mod testing;
+
+use crate::{ClipNorm, Format, LossScale, Nonfinite, R24};
+
+/// One gradient tensor.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TensorBits<'a> {
+    /// How an element is stored.
+    pub format: Format,
+    /// The elements, little-endian, back to back: `bytes.len() / format.size()` of them. Bytes left over at the end
+    /// are not an element; nothing reads or changes them.
+    pub bytes: &'a mut [u8],
+}
+
+/// What a step found and did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// Whether the step was given up, with every byte as it was.
+    pub found_inf: bool,
+    /// Whether that was because a result would not fit its format, with all gradients finite.
+    pub overflow: bool,
+    /// The norm of the unscaled gradients, before clipping. Zero if some gradient was not finite.
+    pub total_norm: R24,
+    /// What the norm was clipped by: min(1, `max_norm` / (norm + `eps`)). Zero if the step was given up.
+    pub coefficient: R24,
+    /// What every element was multiplied by. Zero if the step was given up.
+    pub factor: R24,
+    /// The NaN and infinite elements of each tensor, in the order of the tensors.
+    pub nonfinite: Vec<Nonfinite>,
+}
+
+/// Tests, unscales and clips the tensors as one group, in place. Without `clip` there is no limit. It does not panic.
+#[must_use]
+pub fn step(tensors: &mut [TensorBits<'_>], scale: LossScale, clip: Option<ClipNorm>) -> Outcome {
+    let inverse = norm_finish::inverse(scale);
+
+    let nonfinite = tensors.iter().map(|t| norm_partials::census(t.format, t.bytes)).collect::<Vec<_>>();
+    let skipped = Outcome {
+        found_inf: true,
+        overflow: false,
+        total_norm: R24::ZERO,
+        coefficient: R24::ZERO,
+        factor: R24::ZERO,
+        nonfinite,
+    };
+    if skipped.nonfinite.iter().any(|found| found.first.is_some()) {
+        return skipped;
+    }
+
+    let mut ledger = norm_partials::Ledger::default();
+    for tensor in tensors.iter() {
+        ledger.merge(&norm_partials::ledger(tensor.format, tensor.bytes));
+    }
+    let total_norm = norm_finish::norm(&ledger, inverse);
+    let coefficient = norm_finish::coefficient(total_norm, clip);
+    let factor = norm_finish::factor(coefficient, inverse);
+    if factor != R24::ONE {
+        if tensors.iter().any(|t| apply::overflows(t.format, t.bytes, factor)) {
+            return Outcome { overflow: true, total_norm, ..skipped };
+        }
+        for tensor in tensors.iter_mut() {
+            apply::apply(tensor.format, tensor.bytes, factor);
+        }
+    }
+    Outcome { found_inf: false, total_norm, coefficient, factor, ..skipped }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|w| w.to_le_bytes()).collect()
+    }
+
+    fn run(words: &[u32], scale: f32, max_norm: Option<f32>, eps: f32) -> (Outcome, Vec<u8>) {
+        let mut bytes = bytes(words);
+        let mut tensors = [TensorBits { format: Format::F32, bytes: &mut bytes }];
+        let clip = max_norm.map(|m| ClipNorm::new(m).unwrap().with_eps(eps).unwrap());
+        let outcome = step(&mut tensors, LossScale::new(scale).unwrap(), clip);
+        (outcome, bytes)
+    }
+
+    #[test]
+    fn three_four_five() {
+        let (outcome, after) = run(&[0x41c0_0000, 0x4200_0000], 8.0, Some(1.0), 1e-6);
+        let r24 = |significand, exponent| R24 { significand, exponent };
+        let want = Outcome {
+            found_inf: false,
+            overflow: false,
+            total_norm: r24(10_485_760, -21),
+            coefficient: r24(13_421_770, -26),
+            factor: r24(13_421_770, -29),
+            nonfinite: vec![Nonfinite::default()],
+        };
+        assert_eq!(outcome, want);
+        assert_eq!(after, bytes(&[0x3f19_9998, 0x3f4c_ccca]));
+    }
+
+    #[test]
+    fn a_norm_above_f32_is_reported_and_clipped() {
+        let (outcome, after) = run(&[0x7f7f_ffff, 0xff7f_ffff], 1.0, Some(1.0), 1e-6);
+        let norm = f64::from(f32::MAX) * 2f64.sqrt();
+        assert!((outcome.total_norm.to_f64() / norm - 1.0).abs() < 2f64.powi(-23));
+        assert_eq!(after, bytes(&[0x3f35_04f3, 0xbf35_04f3]));
+    }
+
+    #[test]
+    fn at_the_limit_nothing_changes_and_zero_is_a_limit() {
+        let gradients = [0x4040_0000, 0xc080_0000, 0x8000_0000];
+        let (outcome, after) = run(&gradients, 1.0, Some(5.0), 1e-6);
+        assert_eq!((outcome.factor, after), (R24::ONE, bytes(&gradients)));
+        let (outcome, after) = run(&gradients, 1.0, Some(0.0), 1e-6);
+        assert_eq!((outcome.factor, after), (R24::ZERO, bytes(&[0, 1 << 31, 1 << 31])));
+        assert!(!outcome.found_inf);
+        let (outcome, _) = run(&gradients, 1.0, Some(f32::INFINITY), 1e-6);
+        assert_eq!(outcome.coefficient, R24::ONE);
+    }
+
+    #[test]
+    fn nonfinite_and_overflow_leave_every_tensor() {
+        let (mut a, mut b) = (bytes(&[0x3f80_0000]), bytes(&[0x7f80_0000]));
+        let mut tensors = [
+            TensorBits { format: Format::F32, bytes: &mut a },
+            TensorBits { format: Format::F32, bytes: &mut b },
+        ];
+        let scale = LossScale::new(0.5).unwrap();
+        let outcome = step(&mut tensors, scale, None);
+        assert!(outcome.found_inf && !outcome.overflow);
+        assert_eq!(outcome.total_norm, R24::ZERO);
+        assert_eq!(outcome.nonfinite[1], Nonfinite { pos_inf: 1, first: Some(0), ..Nonfinite::default() });
+
+        tensors[1].bytes.copy_from_slice(&f32::MAX.to_le_bytes());
+        let outcome = step(&mut tensors, scale, None);
+        assert!(outcome.found_inf && outcome.overflow);
+        assert_eq!(outcome.total_norm, R24 { significand: 0x00ff_ffff, exponent: 105 });
+        assert_eq!((outcome.coefficient, outcome.factor), (R24::ZERO, R24::ZERO));
+        assert_eq!((a, b), (bytes(&[0x3f80_0000]), bytes(&[0x7f7f_ffff])));
+    }
+}

@@ -1,0 +1,142 @@
+//! From a ledger to the three numbers of a step: norm, coefficient, factor.
+
+use core::cmp::Ordering;
+
+use super::exact;
+use super::norm_partials::{CELL_BITS, LOWEST_UNIT, Ledger};
+use crate::{ClipNorm, LossScale, R24};
+
+/// R24(1 / `scale`).
+#[must_use]
+pub fn inverse(scale: LossScale) -> R24 {
+    // A loss scale is positive and finite, so there always is a quotient.
+    R24::from_f32(scale.get()).and_then(|scale| exact::div(R24::ONE, scale)).unwrap_or(R24::ONE)
+}
+
+/// `(v, e)` such that `v * 2^e` is the sum of four cells: the highest that is not zero, but at least cell 0, and
+/// the three below it. Lower cells are ignored.
+///
+/// The sum is exact while the highest cell is under 2^60, which takes 2^38 elements to reach. Above that it is
+/// jammed, as [`exact`] explains, and its root still rounds like that of the exact sum.
+#[must_use]
+pub fn sum_of_squares(ledger: &Ledger) -> (u128, i32) {
+    let Some(top) = ledger.cells.iter().rposition(|&sum| sum != 0) else {
+        return (0, 0);
+    };
+    // Index 3 is cell 0. An index is under 27, so the cast keeps it.
+    let low = top.max(3) - 3;
+    let exponent = LOWEST_UNIT + (CELL_BITS * low as u32).cast_signed();
+    let [c0, c1, c2, c3] = [0, 1, 2, 3].map(|i| u128::from(ledger.cells[low + i]));
+    let lower = (c2 << (2 * CELL_BITS)) + (c1 << CELL_BITS) + c0;
+    if c3 < 1 << 60 {
+        return ((c3 << (3 * CELL_BITS)) + lower, exponent);
+    }
+    let lost = u128::from(lower & ((1 << CELL_BITS) - 1) != 0);
+    let sum = (c3 << (2 * CELL_BITS)) + (lower >> CELL_BITS);
+    (sum | lost, exponent + CELL_BITS.cast_signed())
+}
+
+/// The norm of the unscaled gradients: R24(R24(sqrt(sum of squares)) * `inverse`).
+///
+/// `inverse` is [`inverse`] of the scale.
+#[must_use]
+pub fn norm(ledger: &Ledger, inverse: R24) -> R24 {
+    let (sum, exponent) = sum_of_squares(ledger);
+    exact::mul(exact::sqrt(sum, exponent), inverse)
+}
+
+/// 1 if `norm <= max_norm` or there is no limit, else R24(`max_norm` / R24(`norm` + `eps`)).
+#[must_use]
+pub fn coefficient(norm: R24, clip: Option<ClipNorm>) -> R24 {
+    // An infinite limit has no R24, and is none.
+    let clip = clip.and_then(|c| Some((R24::from_f32(c.max_norm())?, R24::from_f32(c.eps())?)));
+    match clip {
+        Some((limit, eps)) if exact::compare(norm, limit) == Ordering::Greater => {
+            // A norm above a limit is not zero, so there always is a quotient.
+            exact::div(limit, exact::add(norm, eps)).unwrap_or(R24::ONE)
+        }
+        _ => R24::ONE,
+    }
+}
+
+/// What every element is multiplied by: R24(`coefficient` * `inverse`).
+#[must_use]
+pub fn factor(coefficient: R24, inverse: R24) -> R24 {
+    exact::mul(coefficient, inverse)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reference::norm_partials::CELLS;
+
+    fn ledger(cells: &[(usize, u64)]) -> Ledger {
+        let mut ledger = Ledger::default();
+        for &(cell, sum) in cells {
+            ledger.cells[cell] = sum;
+        }
+        ledger
+    }
+
+    fn r24(value: f32) -> R24 {
+        R24::from_f32(value).unwrap()
+    }
+
+    #[test]
+    fn only_four_cells_count() {
+        // Without the cell that is ignored the sum is a half unit above 2^23, a tie of the root's rounding.
+        let tie = (1u128 << 24) + 1;
+        let square = (tie * tie) << 22;
+        let digit = |j: u32| u64::try_from((square >> (22 * j)) & 0x3f_ffff).unwrap();
+        let mut cells = vec![(10, digit(3)), (9, digit(2)), (8, digit(1)), (7, digit(0))];
+        let root = |cells: &[(usize, u64)]| norm(&ledger(cells), R24::ONE).significand;
+        assert_eq!(root(&cells), 1 << 23);
+        cells.push((6, 0x3f_ffff));
+        assert_eq!(root(&cells), 1 << 23);
+        cells[3].1 += 1;
+        assert_eq!(root(&cells), (1 << 23) + 1);
+    }
+
+    #[test]
+    fn the_window_never_starts_below_the_lowest_cell() {
+        // One subnormal of 2^-149 has the square 2^-298 and the root 2^-149.
+        assert_eq!(norm(&ledger(&[(1, 1)]), R24::ONE), r24(f32::from_bits(1)));
+        assert_eq!(norm(&Ledger::default(), R24::ONE), R24::ZERO);
+        assert_eq!(sum_of_squares(&ledger(&[(0, 7)])), (7, -320));
+    }
+
+    #[test]
+    fn full_cells_lose_nothing_that_matters() {
+        // 2^60 in cell 11, in units of 2^-12, is 2^48.
+        for (sum, exponent) in [(1u64 << 58, 23), (1 << 60, 24), (1 << 62, 25)] {
+            let want = R24 { significand: 1 << 23, exponent: exponent - 23 };
+            assert_eq!(norm(&ledger(&[(14, sum)]), R24::ONE), want);
+        }
+        let (sum, exponent) = sum_of_squares(&Ledger { cells: [u64::MAX; CELLS] });
+        // The exact sum, a 131-bit number, without its lowest 22 bits.
+        let quotient = u128::from(u64::MAX) * ((1 << 44) + (1 << 22) + 1) + (u128::from(u64::MAX) >> 22);
+        assert_eq!((sum, exponent), (quotient | 1, LOWEST_UNIT + 22 * 24));
+    }
+
+    #[test]
+    fn the_coefficient_has_its_edges() {
+        let (five, one) = (r24(5.0), R24::ONE);
+        let clip = |max_norm, eps| Some(ClipNorm::new(max_norm).unwrap().with_eps(eps).unwrap());
+        assert_eq!(coefficient(five, clip(5.0, 1e-6)), one);
+        assert_eq!(coefficient(five, None), one);
+        assert_eq!(coefficient(five, clip(f32::INFINITY, 1e-6)), one);
+        assert_eq!(coefficient(five, clip(0.0, 0.0)), R24::ZERO);
+        assert_eq!(coefficient(R24::ZERO, clip(0.0, 0.0)), one);
+        let ideal = R24 { significand: 13_421_773, exponent: -26 };
+        assert_eq!(coefficient(five, clip(1.0, 0.0)), ideal);
+        let with_eps = R24 { significand: 13_421_770, exponent: -26 };
+        assert_eq!(coefficient(five, clip(1.0, 1e-6)), with_eps);
+    }
+
+    #[test]
+    fn a_scale_has_an_inverse_outside_f32() {
+        let power = |exponent| R24 { significand: 1 << 23, exponent: exponent - 23 };
+        assert_eq!(inverse(LossScale::new(f32::from_bits(1)).unwrap()), power(149));
+        assert_eq!(inverse(LossScale::new(2f32.powi(127)).unwrap()), power(-127));
+    }
+}

@@ -1,0 +1,205 @@
+//! The read pass: what one look at a tensor's bytes yields. Its counts, its sum of squares, its largest element.
+
+use super::element::{Layout, for_each};
+use super::exact::shift_right_even;
+use crate::Nonfinite;
+use crate::format::Format;
+
+/// Bits of a digit: the width of a cell of squares.
+pub(super) const CELL_BITS: u32 = 22;
+/// Cells of a ledger.
+pub(super) const CELLS: usize = 27;
+/// The exponent of the lowest cell's unit, 22 * -3 - 254.
+pub(super) const LOWEST_UNIT: i32 = -320;
+
+/// An exact sum of squares, as one sum of 22-bit digits per cell.
+///
+/// `cells[i]` counts units of `2^(22 i - 320)`: it is cell `i - 3` of the cells -3 to 23. The digits of one element
+/// depend on that element alone, so ledgers of parts, merged in any order, are the ledger of the whole.
+///
+/// A cell has room for 2^42 elements. Beyond that it stays at `u64::MAX`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Ledger {
+    /// The sum of digits of each cell, from cell -3 up to cell 23.
+    pub cells: [u64; CELLS],
+}
+
+impl Ledger {
+    /// Adds the square of one element. One that is NaN or infinite adds nothing.
+    ///
+    /// The square is rounded to 24 bits, to nearest, ties to even, with an exponent without bounds, and written
+    /// in digits of 22 bits. No bit of it falls below the cells, because every square is a multiple of 2^-298, which
+    /// is 2^22 units of the lowest cell. Of a 16-bit element the upper half of `bits` is ignored.
+    #[inline]
+    pub fn add(&mut self, format: Format, bits: u32) {
+        let layout = Layout::of(format);
+        if layout.magnitude(bits) >= layout.infinity {
+            return;
+        }
+        let (m, p) = layout.split(bits);
+        let square = u64::from(m) * u64::from(m);
+        let drop = (64 - square.leading_zeros()).saturating_sub(24);
+        // p is -149 or more, so this is 22 or more.
+        let place = (2 * p - LOWEST_UNIT).unsigned_abs() + drop;
+        let (cell, offset) = (place / CELL_BITS, place % CELL_BITS);
+        // 25 bits at most, moved by 21 at most: three digits.
+        let mut rest = shift_right_even(square, drop) << offset;
+        for sum in self.cells.iter_mut().skip(cell as usize).take(3) {
+            *sum = sum.saturating_add(rest & ((1 << CELL_BITS) - 1));
+            rest >>= CELL_BITS;
+        }
+    }
+
+    /// Adds the sums of `other`, cell by cell.
+    pub fn merge(&mut self, other: &Self) {
+        for (sum, more) in self.cells.iter_mut().zip(other.cells) {
+            *sum = sum.saturating_add(more);
+        }
+    }
+}
+
+/// The ledger of a tensor: the sum of its squares before unscaling. NaN and infinite elements add nothing.
+#[must_use]
+pub fn ledger(format: Format, bytes: &[u8]) -> Ledger {
+    let mut ledger = Ledger::default();
+    for_each(format, bytes, |bits| ledger.add(format, bits));
+    ledger
+}
+
+/// The NaN and infinite elements of a tensor: those whose exponent bits are all set.
+#[must_use]
+pub fn census(format: Format, bytes: &[u8]) -> Nonfinite {
+    let layout = Layout::of(format);
+    let mut found = Nonfinite::default();
+    let mut index = 0;
+    for_each(format, bytes, |bits| {
+        if layout.magnitude(bits) >= layout.infinity {
+            found.first.get_or_insert(index);
+            let count = if layout.magnitude(bits) > layout.infinity {
+                &mut found.nan
+            } else if bits & layout.sign == 0 {
+                &mut found.pos_inf
+            } else {
+                &mut found.neg_inf
+            };
+            *count += 1;
+        }
+        index += 1;
+    });
+    found
+}
+
+/// The bits of the largest magnitude in a tensor, its sign cleared; 0 if there are no elements.
+///
+/// Magnitudes order like their bits, with infinity above the finite ones and NaN above infinity.
+#[must_use]
+pub fn largest(format: Format, bytes: &[u8]) -> u32 {
+    let layout = Layout::of(format);
+    let mut largest = 0;
+    for_each(format, bytes, |bits| {
+        largest = layout.magnitude(bits).max(largest);
+    });
+    largest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::r24::R24;
+    use crate::reference::exact;
+    use crate::reference::testing::Lcg;
+
+    fn one(format: Format, bits: u32) -> Ledger {
+        let mut ledger = Ledger::default();
+        ledger.add(format, bits);
+        ledger
+    }
+
+    /// The cells by the definition: the square over the unit of the third cell below the element's own.
+    fn by_definition(bits: u32) -> Ledger {
+        let magnitude = bits & 0x7fff_ffff;
+        let own = (magnitude >> 23) / 11;
+        let (m, p) = Layout::of(Format::F32).split(bits);
+        let q = exact::round(u128::from(m) * u128::from(m), 2 * p);
+        if q == R24::ZERO {
+            return Ledger::default();
+        }
+        let shift = q.exponent - (LOWEST_UNIT + 22 * own as i32);
+        let n = match shift {
+            0.. => u128::from(q.significand) << shift,
+            _ => u128::from(q.significand) >> -shift,
+        };
+        let mut ledger = Ledger::default();
+        for j in 0..4 {
+            ledger.cells[own as usize + j] = u64::try_from((n >> (22 * j)) & 0x3f_ffff).unwrap();
+        }
+        ledger
+    }
+
+    #[test]
+    fn digits_follow_the_definition() {
+        let mut random = Lcg::new(4);
+        for special in [0, 1, 2, 3, 0xb_504f, 0x7f_ffff, 0x80_0000, 0x3f80_0000, 0x7f7f_ffff] {
+            assert_eq!(one(Format::F32, special), by_definition(special), "{special:08x}");
+        }
+        for _ in 0..300_000 {
+            let bits = random.next_u32() >> random.below(10);
+            if bits & 0x7f80_0000 != 0x7f80_0000 {
+                assert_eq!(one(Format::F32, bits), by_definition(bits), "{bits:08x}");
+            }
+        }
+    }
+
+    #[test]
+    fn sixteen_bit_elements_have_the_ledger_of_their_f32_value() {
+        for bits in 0..0x1_0000 {
+            assert_eq!(one(Format::Bf16, bits), one(Format::F32, bits << 16), "{bits:04x}");
+        }
+        for (f16, f32) in
+            [(1, 2f32.powi(-24)), (0x8003, 3.0 * 2f32.powi(-24)), (0x3e00, 1.5), (0x7bff, 65504.0)]
+        {
+            assert_eq!(one(Format::F16, f16), one(Format::F32, f32.to_bits()), "{f16:04x}");
+        }
+    }
+
+    #[test]
+    fn cells_stand_where_the_definition_puts_them() {
+        // 1 is 2^12 units of cell 11, whose unit is 2^-12; the square of f32::MAX is near the end of cell 23.
+        let place = |bits| one(Format::F32, bits).cells.iter().rposition(|&d| d != 0).map(|i| i + 1);
+        assert_eq!(one(Format::F32, 0x3f80_0000).cells[11 + 3], 1 << 12);
+        assert_eq!(place(0x7f7f_ffff), Some(23 + 3 + 1));
+        assert_eq!(one(Format::F32, 1).cells[1], 1);
+        assert_eq!(place(0), None);
+        assert_eq!(place(0x7f80_0000), None);
+    }
+
+    #[test]
+    fn cuts_and_order_do_not_matter() {
+        let mut random = Lcg::new(5);
+        let bytes: Vec<u8> =
+            (0..4000).flat_map(|_| (random.next_u32() & 0xbfff_ffff).to_le_bytes()).collect();
+        let whole = ledger(Format::F32, &bytes);
+        let (a, b) = bytes.split_at(4 * 1234);
+        let mut merged = ledger(Format::F32, b);
+        merged.merge(&ledger(Format::F32, a));
+        assert_eq!(merged, whole);
+        merged.cells[0] = u64::MAX;
+        merged.merge(&Ledger { cells: [1; CELLS] });
+        assert_eq!(merged.cells[0], u64::MAX);
+    }
+
+    #[test]
+    fn the_census_tells_apart_what_it_counts() {
+        let words = |w: &[u32]| w.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
+        let bytes = words(&[0x7f7f_ffff, 0xff80_0000, 0x7f80_0000, 0x7f80_0001, 0xffff_ffff, 0x8000_0000]);
+        let want = Nonfinite { nan: 2, pos_inf: 1, neg_inf: 1, first: Some(1) };
+        assert_eq!(census(Format::F32, &bytes), want);
+        assert_eq!(largest(Format::F32, &bytes), 0x7fff_ffff);
+        let halves = words(&[0x7c01_7bff, 0xfc00_7c00]);
+        let want = Nonfinite { nan: 1, pos_inf: 1, neg_inf: 1, first: Some(1) };
+        assert_eq!(census(Format::F16, &halves), want);
+        assert_eq!(census(Format::Bf16, &halves), Nonfinite::default());
+        assert_eq!(census(Format::F32, &[]), Nonfinite::default());
+        assert_eq!(largest(Format::F32, &[]), 0);
+    }
+}

@@ -1,0 +1,170 @@
+//! What the GPU decided, read later.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::grad_set::Tensor;
+use crate::plan::Plan;
+use crate::{Nonfinite, R24};
+
+/// Bytes of the verdict in front of the per-tensor counts.
+pub(crate) const VERDICT_BYTES: u64 = size_of::<Verdict>() as u64;
+/// Bytes of the counts of one tensor.
+pub(crate) const CENSUS_BYTES: u64 = 32;
+
+/// The twin of `struct Verdict` in `verdict.wgsl`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+pub struct Verdict {
+    /// 1: the step is to be skipped and no gradient changed.
+    pub found_inf: u32,
+    /// 1: all gradients were finite, but a result would not fit its format.
+    pub overflow: u32,
+    /// 0: nothing to do, 1: multiply by `factor`, 2: multiply by the exact factor.
+    pub apply: u32,
+    /// The factor as f32 if `apply` is 1.
+    pub factor: f32,
+    /// Exact factor: significand.
+    pub factor_significand: u32,
+    /// Exact factor: power of two.
+    pub factor_exponent: i32,
+    /// L2 norm of the unscaled gradients: significand.
+    pub norm_significand: u32,
+    /// L2 norm of the unscaled gradients: power of two.
+    pub norm_exponent: i32,
+    /// Clip coefficient: significand.
+    pub coefficient_significand: u32,
+    /// Clip coefficient: power of two.
+    pub coefficient_exponent: i32,
+    /// The loss scale that was divided out.
+    pub scale: f32,
+    /// Steps of this set that the GPU has run, modulo 2^32.
+    pub run: u32,
+}
+
+impl Verdict {
+    /// Before any step ran: a kernel that reads it skips.
+    pub(crate) const NOT_RUN: Self = Self {
+        found_inf: 1,
+        overflow: 0,
+        apply: 0,
+        factor: 0.0,
+        factor_significand: 0,
+        factor_exponent: 0,
+        norm_significand: 0,
+        norm_exponent: 0,
+        coefficient_significand: 0,
+        coefficient_exponent: 0,
+        scale: 0.0,
+        run: 0,
+    };
+}
+
+/// What one step of a set decided.
+///
+/// `total_norm`, `coefficient` and `factor` are exact: the step computes with 24-bit significands and unbounded
+/// exponents, and every such number that it can produce fits an f64.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Report {
+    /// Steps of this set that the GPU had run when this was read, this one included (modulo 2^32).
+    pub run: u32,
+    /// The loss scale that was divided out.
+    pub scale: f32,
+    /// L2 norm over all tensors, of the unscaled gradients, before clipping. 0 if something was nonfinite.
+    pub total_norm: f64,
+    /// `min(1, max_norm / (total_norm + eps))`. 0 if `found_inf`.
+    pub coefficient: f64,
+    /// `coefficient / scale`: what every gradient was multiplied by. 0 if `found_inf`; then nothing was written.
+    pub factor: f64,
+    /// The step is to be skipped: a gradient was NaN or infinite, or `overflow`. No gradient changed.
+    pub found_inf: bool,
+    /// All gradients were finite, but a result would not fit its format.
+    pub overflow: bool,
+    /// Per tensor, in the order of the set: what was not finite.
+    pub nonfinite: Vec<Nonfinite>,
+    pub(crate) tensors: Arc<[Tensor]>,
+}
+
+/// A tensor that held something nonfinite.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TensorReport<'a> {
+    /// The tensor's name.
+    pub name: &'a str,
+    /// What it held.
+    pub nonfinite: Nonfinite,
+}
+
+impl Report {
+    /// Whether the norm was above the limit, so that the gradients were scaled down.
+    #[must_use]
+    pub fn clipped(&self) -> bool {
+        !self.found_inf && self.coefficient < 1.0
+    }
+
+    /// The tensors that held something nonfinite, in the order of the set.
+    pub fn bad_tensors(&self) -> impl Iterator<Item = TensorReport<'_>> {
+        self.tensors
+            .iter()
+            .zip(&self.nonfinite)
+            .filter(|(_, nonfinite)| nonfinite.first.is_some())
+            .map(|(tensor, &nonfinite)| TensorReport { name: &tensor.name, nonfinite })
+    }
+
+    /// `bytes`: the report buffer.
+    pub(crate) fn decode(bytes: &[u8], plan: &Plan, tensors: &Arc<[Tensor]>) -> Self {
+        let (verdict, census) = bytes.split_at(VERDICT_BYTES as usize);
+        let v: Verdict = bytemuck::pod_read_unaligned(verdict);
+        let r24 = |significand, exponent| R24 { significand, exponent }.to_f64();
+        let all_finite = v.found_inf == 0 || v.overflow != 0;
+        let nonfinite = if all_finite {
+            vec![Nonfinite::default(); tensors.len()]
+        } else {
+            let entries = census.chunks_exact(CENSUS_BYTES as usize).take(tensors.len());
+            entries.map(|entry| decode_nonfinite(entry, plan)).collect()
+        };
+        Self {
+            run: v.run,
+            scale: v.scale,
+            total_norm: r24(v.norm_significand, v.norm_exponent),
+            coefficient: r24(v.coefficient_significand, v.coefficient_exponent),
+            factor: r24(v.factor_significand, v.factor_exponent),
+            found_inf: v.found_inf != 0,
+            overflow: v.overflow != 0,
+            nonfinite,
+            tensors: Arc::clone(tensors),
+        }
+    }
+}
+
+fn decode_nonfinite(entry: &[u8], plan: &Plan) -> Nonfinite {
+    let words: [u32; 8] = bytemuck::pod_read_unaligned(entry);
+    let wide = |i: usize| u64::from(words[i]) | u64::from(words[i + 1]) << 32;
+    Nonfinite {
+        nan: wide(0),
+        pos_inf: wide(2),
+        neg_inf: wide(4),
+        // The mark that no tile was bad is no tile of any plan.
+        first: plan.first_element(words[6]).map(|element| element + u64::from(words[7])),
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.overflow {
+            return write!(
+                f,
+                "scale {}: norm {:.9e}, a result would overflow its format, step skipped",
+                self.scale, self.total_norm
+            );
+        }
+        if self.found_inf {
+            write!(f, "scale {}: found inf/NaN, step skipped:", self.scale)?;
+            for bad in self.bad_tensors() {
+                write!(f, " {} ({})", bad.name, bad.nonfinite)?;
+            }
+            return Ok(());
+        }
+        write!(f, "scale {}: norm {:.9e}, coefficient {:.9e}", self.scale, self.total_norm, self.coefficient)
+    }
+}
