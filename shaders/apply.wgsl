@@ -1,26 +1,33 @@
 // Multiplies every gradient by the factor of the verdict, in place: one rounding to f32, then one into the format.
+//
+// One hardware multiply is right unless its result lies near the smallest normal, where the unit may flush what it reads
+// or writes, or the factor lies outside f32. A thread that meets such an element leaves the block of words for a second
+// loop that multiplies with integers.
 
 @group(0) @binding(1) var<storage, read> verdict: Verdict;
 
-fn multiply(magnitude: vec4<u32>, exact: bool) -> vec4<u32> {
-    var product = bitcast<vec4<u32>>(bitcast<vec4<f32>>(magnitude) * verdict.factor);
-    // Near the smallest normal the unit may flush what it reads or writes: integers there.
-    let small = product < vec4<u32>(0x1000000u);
-    if exact || any(small & (magnitude != vec4<u32>(0u))) {
-        let factor = R24(verdict.factor_significand, verdict.factor_exponent);
-        for (var i = 0u; i < 4u; i += 1u) {
-            if exact || product[i] < 0x1000000u {
-                product[i] = multiply_bits(magnitude[i], factor);
-            }
-        }
-    }
-    return product;
+struct Scaled {
+    words: vec4<u32>,
+    suspect: vec4<bool>,
 }
 
-fn scale_words(words: vec4<u32>, exact: bool) -> vec4<u32> {
-    var scaled = vec4<u32>(0u);
+fn scale_words(words: vec4<u32>) -> Scaled {
+    var scaled = Scaled(vec4<u32>(0u), vec4<bool>(false));
     for (var half = 0u; half < ELEMENTS_PER_WORD; half += 1u) {
-        scaled |= place(multiply(magnitudes(words, half), exact), words, half);
+        let magnitude = widen(unsigned(words, half));
+        let product = bitcast<vec4<u32>>(bitcast<vec4<f32>>(magnitude) * verdict.factor);
+        scaled.words |= place(product, words, half);
+        scaled.suspect |= suspect(product, magnitude);
+    }
+    return scaled;
+}
+
+fn scale_word_exactly(word: u32) -> u32 {
+    let factor = R24(verdict.factor_significand, verdict.factor_exponent);
+    var scaled = 0u;
+    for (var half = 0u; half < ELEMENTS_PER_WORD; half += 1u) {
+        let product = multiply_bits(widen(unsigned(vec4<u32>(word), half)).x, factor);
+        scaled |= place(vec4<u32>(product), vec4<u32>(word), half).x;
     }
     return scaled;
 }
@@ -37,24 +44,35 @@ fn main(
     }
     let exact = verdict.apply == 2u;
     let tile = find_tile(index);
+    // A bit per block. A tile has four at most.
+    var left = 0u;
+    var bit = 1u;
     for (var start = tile.begin; start < tile.end; start += BLOCK_WORDS) {
-        let at = start + lane;
-        if start + BLOCK_WORDS <= tile.whole {
-            let block = read_block(tile.slot, at);
-            write_block(tile.slot, at, Block(
-                scale_words(block.a, exact),
-                scale_words(block.b, exact),
-                scale_words(block.c, exact),
-                scale_words(block.d, exact),
-            ));
+        let places = block_places(start + lane);
+        let words = read_block(tile, places);
+        let a = scale_words(words.a);
+        let b = scale_words(words.b);
+        let c = scale_words(words.c);
+        let d = scale_words(words.d);
+        if exact || any(a.suspect | b.suspect | c.suspect | d.suspect) {
+            left |= bit;
         } else {
-            for (var word = at; word < min(tile.end, start + BLOCK_WORDS); word += THREADS) {
-                let old = read_at(tile.slot, vec4<u32>(word));
-                let scaled = scale_words(old, exact);
-                // The upper half of an odd tensor's last word is not the tensor's.
-                let kept = (scaled & vec4<u32>(0xffffu)) | (old & vec4<u32>(0xffff0000u));
-                write_word(tile.slot, word, select(scaled.x, kept.x, word >= tile.whole));
-            }
+            write_block(tile, places, Block(
+                merge(tile, places.a, words.a, a.words),
+                merge(tile, places.b, words.b, b.words),
+                merge(tile, places.c, words.c, c.words),
+                merge(tile, places.d, words.d, d.words),
+            ));
+        }
+        bit = bit << 1u;
+    }
+    for (; left != 0u; left &= left - 1u) {
+        let start = tile.begin + firstTrailingBit(left) * BLOCK_WORDS;
+        let end = min(tile.end, start + BLOCK_WORDS);
+        for (var at = start + lane; at < end; at += THREADS) {
+            let word = read_word(tile.slot, at);
+            let scaled = merge(tile, vec4<u32>(at), vec4<u32>(word), vec4<u32>(scale_word_exactly(word)));
+            write_word(tile.slot, at, scaled.x);
         }
     }
 }

@@ -2,9 +2,13 @@
 // magnitude, and what was not finite.
 //
 // Each thread keeps the digits of the four highest cells it has met. A larger element moves the window up; what falls
-// out below is what the definition drops.
+// out below is what the definition drops. Blocks of words with something nonfinite, or so small that subnormals count,
+// are left for a second loop that takes one element at a time.
 
 @group(0) @binding(1) var<storage, read_write> partials: array<Partial>;
+
+// The lowest cells, in which a subnormal's digits are not dropped.
+const LOW_CELLS = 3u;
 
 var<workgroup> tile_largest: atomic<u32>;
 var<workgroup> tile_nan: atomic<u32>;
@@ -14,21 +18,10 @@ var<workgroup> tile_first: atomic<u32>;
 var<workgroup> halves: array<u32, 2048>;
 var<workgroup> sums: array<u32, 256>;
 
-// Stops the compiler from merging a rounded product with what follows.
-fn fence(v: vec4<f32>) -> vec4<f32> {
-    return bitcast<vec4<f32>>(bitcast<vec4<u32>>(v) ^ vec4<u32>(dispatch.zero));
-}
-
-// The squares of four magnitudes in units of cell `top`, below 2^22.
-fn squares(magnitude: vec4<u32>, top: u32) -> vec4<f32> {
-    let unit = bitcast<f32>((254u - CELL_BINADES * top) << 23u);
-    var x = bitcast<vec4<f32>>(magnitude) * unit;
-    if top <= 3u {
-        // A driver may read a subnormal as 0: take it from its integer significand.
-        let small = vec4<f32>(magnitude & vec4<u32>(0x7fffffu)) * bitcast<f32>((105u - CELL_BINADES * top) << 23u);
-        x = select(x, small, magnitude < vec4<u32>(0x800000u));
-    }
-    return fence(x * x);
+// Digit sums of a window of cells, highest first.
+struct Window {
+    top: u32,
+    digits: vec4<u32>,
 }
 
 @compute @workgroup_size(256)
@@ -49,43 +42,58 @@ fn main(
         atomicStore(&tile_neg_inf, 0u);
         atomicStore(&tile_first, NO_ELEMENT);
     }
+    workgroupBarrier();
 
     var largest = 0u;
-    var top = 0u;
-    var digits = vec4<u32>(0u);
+    var window = Window(0u, vec4<u32>(0u));
+    // A bit per half of a block. A tile has four blocks at most.
+    var left = 0u;
+    var bit = 1u;
     for (var start = tile.begin; start < tile.end; start += BLOCK_WORDS) {
-        var block: Block;
-        if start + BLOCK_WORDS <= tile.whole {
-            block = read_block(tile.slot, start + lane);
-        } else {
-            block = read_ragged(tile, start + lane);
-        }
+        let places = block_places(start + lane);
+        let words = read_block(tile, places);
+        let block = Block(
+            keep(tile, places.a, words.a),
+            keep(tile, places.b, words.b),
+            keep(tile, places.c, words.c),
+            keep(tile, places.d, words.d),
+        );
         for (var half = 0u; half < ELEMENTS_PER_WORD; half += 1u) {
-            let a = magnitudes(block.a, half);
-            let b = magnitudes(block.b, half);
-            let c = magnitudes(block.c, half);
-            let d = magnitudes(block.d, half);
+            let a = unsigned(block.a, half);
+            let b = unsigned(block.b, half);
+            let c = unsigned(block.c, half);
+            let d = unsigned(block.d, half);
             let most = max(max(a, b), max(c, d));
-            let peak = max(max(most.x, most.y), max(most.z, most.w));
+            let most_pair = max(most.xy, most.zw);
+            let peak = widen_any(max(most_pair.x, most_pair.y));
             largest = max(largest, peak);
-            if peak != 0u && peak < NONFINITE {
-                let cell = (peak >> 23u) / CELL_BINADES;
-                digits = rise(digits, max(cell, top) - top);
-                top = max(cell, top);
-                digits += block_digits(squares(a, top), squares(b, top), squares(c, top), squares(d, top));
+            let risen = raise(window, peak);
+            let by_hand = peak >= NONFINITE || (risen.top <= LOW_CELLS && peak != 0u);
+            if by_hand {
+                left |= bit;
+            } else {
+                window = risen;
+                let unit = bitcast<f32>((254u - CELL_BINADES * window.top) << 23u);
+                window.digits += block_digits(widen(a), widen(b), widen(c), widen(d), unit);
             }
+            bit = bit << 1u;
         }
     }
-    workgroupBarrier();
-    atomicMax(&tile_largest, largest);
-    if largest >= NONFINITE {
-        count_nonfinite(tile, lane);
+    for (; left != 0u; left &= left - 1u) {
+        let i = firstTrailingBit(left);
+        let half = i % ELEMENTS_PER_WORD;
+        let start = tile.begin + i / ELEMENTS_PER_WORD * BLOCK_WORDS;
+        let end = min(tile.end, start + BLOCK_WORDS);
+        for (var at = start + lane; at < end; at += THREADS) {
+            let word = keep(tile, vec4<u32>(at), vec4<u32>(read_word(tile.slot, at))).x;
+            window = take_one(tile, window, word, half, (at - tile.begin) * ELEMENTS_PER_WORD + half);
+        }
     }
+    atomicMax(&tile_largest, largest);
     workgroupBarrier();
 
     let tile_max = atomicLoad(&tile_largest);
-    let tile_top = (tile_max >> 23u) / CELL_BINADES;
-    digits = rise(digits, max(tile_top, top) - top);
+    let digits = raise(window, tile_max).digits;
     // 16-bit halves, so that 256 of them fit a word.
     for (var i = 0u; i < 4u; i += 1u) {
         halves[(2u * i) * THREADS + lane] = digits[i] & 0xffffu;
@@ -123,68 +131,99 @@ fn main(
     }
 }
 
-// Digits of sixteen squares, summed, highest cell first. `floor(t) + 2^23` holds the digit in its low bits, which
-// spares a float-to-integer conversion.
-fn block_digits(t0: vec4<f32>, t1: vec4<f32>, t2: vec4<f32>, t3: vec4<f32>) -> vec4<u32> {
-    let f0 = floor(t0);
-    let f1 = floor(t1);
-    let f2 = floor(t2);
-    let f3 = floor(t3);
-    let u0 = (t0 - f0) * 4194304.0;
-    let u1 = (t1 - f1) * 4194304.0;
-    let u2 = (t2 - f2) * 4194304.0;
-    let u3 = (t3 - f3) * 4194304.0;
-    let g0 = floor(u0);
-    let g1 = floor(u1);
-    let g2 = floor(u2);
-    let g3 = floor(u3);
-    let v0 = (u0 - g0) * 4194304.0;
-    let v1 = (u1 - g1) * 4194304.0;
-    let v2 = (u2 - g2) * 4194304.0;
-    let v3 = (u3 - g3) * 4194304.0;
-    let h0 = floor(v0);
-    let h1 = floor(v1);
-    let h2 = floor(v2);
-    let h3 = floor(v3);
-    let w0 = floor((v0 - h0) * 4194304.0);
-    let w1 = floor((v1 - h1) * 4194304.0);
-    let w2 = floor((v2 - h2) * 4194304.0);
-    let w3 = floor((v3 - h3) * 4194304.0);
-    return vec4<u32>(
-        digit_sum(f0, f1, f2, f3),
-        digit_sum(g0, g1, g2, g3),
-        digit_sum(h0, h1, h2, h3),
-        digit_sum(w0, w1, w2, w3),
+// The window moved up to the cell of a magnitude, if it is not there yet.
+fn raise(window: Window, magnitude: u32) -> Window {
+    let top = max(window.top, (magnitude >> 23u) / CELL_BINADES);
+    return Window(top, rise(window.digits, top - window.top));
+}
+
+// Stops the compiler from merging a rounded product with what follows.
+fn fence(v: vec4<f32>) -> vec4<f32> {
+    return bitcast<vec4<f32>>(bitcast<vec4<u32>>(v) ^ vec4<u32>(dispatch.zero));
+}
+
+// The squares of four magnitudes in units of a cell (`unit` turns its magnitudes into 1 to 2^11), below 2^22.
+fn squares(magnitude: vec4<u32>, unit: f32) -> vec4<f32> {
+    let x = bitcast<vec4<f32>>(magnitude) * unit;
+    return fence(x * x);
+}
+
+// Digits of squares, summed in two columns; the highest cell first.
+struct Digits {
+    cell_0: vec2<u32>,
+    cell_1: vec2<u32>,
+    cell_2: vec2<u32>,
+    cell_3: vec2<u32>,
+}
+
+// Adds the digits of four squares. One vector at a time, because sixteen squares at once would not fit registers.
+fn add_digits(sum: Digits, square: vec4<f32>) -> Digits {
+    let digit_0 = floor(square);
+    let rest_1 = (square - digit_0) * 4194304.0;
+    let digit_1 = floor(rest_1);
+    let rest_2 = (rest_1 - digit_1) * 4194304.0;
+    let digit_2 = floor(rest_2);
+    let digit_3 = floor((rest_2 - digit_2) * 4194304.0);
+    return Digits(
+        sum.cell_0 + digit_bits(digit_0),
+        sum.cell_1 + digit_bits(digit_1),
+        sum.cell_2 + digit_bits(digit_2),
+        sum.cell_3 + digit_bits(digit_3),
     );
 }
 
-fn digit_sum(a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>) -> u32 {
-    let sum = digit_bits(a) + digit_bits(b) + digit_bits(c) + digit_bits(d);
-    return sum.x + sum.y + sum.z + sum.w - 0xb0000000u;
+// Two digits and 2^23 add up exactly, and the bits of the sum hold it in their lower part: that spares float-to-integer
+// conversions. The upper part, 0x4b000000, is taken off later.
+fn digit_bits(digit: vec4<f32>) -> vec2<u32> {
+    return bitcast<vec2<u32>>((digit.xy + digit.zw) + vec2<f32>(8388608.0));
 }
 
-fn digit_bits(f: vec4<f32>) -> vec4<u32> {
-    return bitcast<vec4<u32>>(f + vec4<f32>(8388608.0));
+// Digits of sixteen squares, summed, highest cell first.
+fn block_digits(a: vec4<u32>, b: vec4<u32>, c: vec4<u32>, d: vec4<u32>, unit: f32) -> vec4<u32> {
+    // What the upper parts of four times digit_bits add up to.
+    let start = vec2<u32>(0xd4000000u);
+    var sum = Digits(start, start, start, start);
+    sum = add_digits(sum, squares(a, unit));
+    sum = add_digits(sum, squares(b, unit));
+    sum = add_digits(sum, squares(c, unit));
+    sum = add_digits(sum, squares(d, unit));
+    return vec4<u32>(
+        sum.cell_0.x + sum.cell_0.y,
+        sum.cell_1.x + sum.cell_1.y,
+        sum.cell_2.x + sum.cell_2.y,
+        sum.cell_3.x + sum.cell_3.y,
+    );
 }
 
-// Runs only for a thread that met something nonfinite: looks through its words again.
-fn count_nonfinite(tile: Tile, lane: u32) {
-    for (var at = tile.begin + lane; at < tile.end; at += THREADS) {
-        let word = keep(tile, vec4<u32>(at), read_at(tile.slot, vec4<u32>(at))).x;
-        for (var half = 0u; half < ELEMENTS_PER_WORD; half += 1u) {
-            let magnitude = magnitudes(vec4<u32>(word), half).x;
-            if magnitude < NONFINITE {
-                continue;
-            }
-            let sign = (word >> (32u / ELEMENTS_PER_WORD * (half + 1u) - 1u)) & 1u;
-            if magnitude > NONFINITE {
-                atomicAdd(&tile_nan, 1u);
-            } else if sign == 0u {
-                atomicAdd(&tile_pos_inf, 1u);
-            } else {
-                atomicAdd(&tile_neg_inf, 1u);
-            }
-            atomicMin(&tile_first, (at - tile.begin) * ELEMENTS_PER_WORD + half);
+// One element, whatever it is.
+fn take_one(tile: Tile, window: Window, word: u32, half: u32, index: u32) -> Window {
+    let magnitude = widen_any(unsigned(vec4<u32>(word), half).x);
+    if magnitude >= NONFINITE {
+        let sign = (word >> (32u / ELEMENTS_PER_WORD * (half + 1u) - 1u)) & 1u;
+        if magnitude > NONFINITE {
+            atomicAdd(&tile_nan, 1u);
+        } else if sign == 0u {
+            atomicAdd(&tile_pos_inf, 1u);
+        } else {
+            atomicAdd(&tile_neg_inf, 1u);
         }
+        atomicMin(&tile_first, index);
+        return window;
     }
+    var next = raise(window, magnitude);
+    var x = bitcast<f32>(magnitude) * bitcast<f32>((254u - CELL_BINADES * next.top) << 23u);
+    if magnitude < 0x800000u && next.top <= LOW_CELLS {
+        // A driver may read a subnormal as 0: take it from its integer significand.
+        x = f32(magnitude) * bitcast<f32>((105u - CELL_BINADES * next.top) << 23u);
+    }
+    let square = fence(vec4<f32>(x * x, 0.0, 0.0, 0.0));
+    let start = vec2<u32>(0xb5000000u);
+    let sum = add_digits(Digits(start, start, start, start), square);
+    next.digits += vec4<u32>(
+        sum.cell_0.x + sum.cell_0.y,
+        sum.cell_1.x + sum.cell_1.y,
+        sum.cell_2.x + sum.cell_2.y,
+        sum.cell_3.x + sum.cell_3.y,
+    );
+    return next;
 }

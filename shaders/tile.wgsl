@@ -34,6 +34,24 @@ struct Block {
     d: vec4<u32>,
 }
 
+// Where the words of a thread's block lie. Full and ragged blocks take the same path: a branch would be no cheaper on a
+// GPU, and a CPU driver runs both sides of it.
+fn block_places(at: u32) -> Block {
+    let a = vec4<u32>(at) + vec4<u32>(0u, 1u, 2u, 3u) * THREADS;
+    return Block(a, a + vec4<u32>(4u * THREADS), a + vec4<u32>(8u * THREADS), a + vec4<u32>(12u * THREADS));
+}
+
+// Reads the words at `places`; those beyond the tile read its last word.
+fn read_block(tile: Tile, places: Block) -> Block {
+    let last = vec4<u32>(tile.end - 1u);
+    return read_words(tile.slot, Block(
+        min(places.a, last),
+        min(places.b, last),
+        min(places.c, last),
+        min(places.d, last),
+    ));
+}
+
 // Segments (slot, first word in the window, elements, first tile, tensor), then the segment of each tile.
 @group(0) @binding(0) var<storage, read> table: array<u32>;
 @group(1) @binding(0) var<uniform> dispatch: Dispatch;
@@ -48,25 +66,4 @@ fn find_tile(index: u32) -> Tile {
     let end = min(begin + dispatch.tile_words, words);
     let whole = min(end, elements / ELEMENTS_PER_WORD);
     return Tile(tile, table[segment], first_word + begin, first_word + whole, first_word + end);
-}
-
-// The words of a block that runs over the end of its tile: those beyond are 0.
-fn read_ragged(tile: Tile, at: u32) -> Block {
-    let last = tile.end - 1u;
-    let step = vec4<u32>(0u, 1u, 2u, 3u) * THREADS;
-    let a = vec4<u32>(at) + step;
-    let b = a + vec4<u32>(4u * THREADS);
-    let c = b + vec4<u32>(4u * THREADS);
-    let d = c + vec4<u32>(4u * THREADS);
-    return Block(
-        keep(tile, a, read_at(tile.slot, min(a, vec4<u32>(last)))),
-        keep(tile, b, read_at(tile.slot, min(b, vec4<u32>(last)))),
-        keep(tile, c, read_at(tile.slot, min(c, vec4<u32>(last)))),
-        keep(tile, d, read_at(tile.slot, min(d, vec4<u32>(last)))),
-    );
-}
-
-fn keep(tile: Tile, at: vec4<u32>, words: vec4<u32>) -> vec4<u32> {
-    let lower = select(words, words & vec4<u32>(0xffffu), at >= vec4<u32>(tile.whole));
-    return select(lower, vec4<u32>(0u), at >= vec4<u32>(tile.end));
 }

@@ -263,7 +263,7 @@ impl GradSet {
 }
 
 fn device_limits(context: &Context, asked: Option<PlanLimits>) -> PlanLimits {
-    let device = PlanLimits::from_device(&context.device().limits());
+    let device = PlanLimits::from_device(context.device());
     asked.map_or(device, |asked| PlanLimits {
         window_bytes: asked.window_bytes.min(device.window_bytes),
         window_align: asked.window_align.max(1).next_multiple_of(device.window_align),

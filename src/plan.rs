@@ -39,12 +39,18 @@ pub struct PlanLimits {
     pub elements_per_dispatch: u64,
     /// 32-bit words that one workgroup reads, at most 16384.
     pub tile_words: u32,
+    /// A window with at least this many full tiles gets dispatches of its own, whose kernels need not choose a window.
+    pub lone_window_tiles: u64,
 }
 
 impl PlanLimits {
-    /// The limits of a device. Pass `device.limits()`, not the adapter's: the device may have been made with less.
+    /// The limits of a device (not the adapter's: the device may have been made with less).
     #[must_use]
-    pub fn from_device(limits: &wgpu::Limits) -> Self {
+    pub fn from_device(device: &wgpu::Device) -> Self {
+        Self::from_limits(&device.limits(), device.adapter_info().device_type == wgpu::DeviceType::Cpu)
+    }
+
+    fn from_limits(limits: &wgpu::Limits, cpu: bool) -> Self {
         Self {
             window_bytes: limits.max_storage_buffer_binding_size,
             window_align: u64::from(limits.min_storage_buffer_offset_alignment),
@@ -56,6 +62,8 @@ impl PlanLimits {
             groups_per_dimension: limits.max_compute_workgroups_per_dimension,
             elements_per_dispatch: 1 << 28,
             tile_words: MAX_TILE_WORDS,
+            // On a GPU each dispatch drains the queue, on a CPU driver each window that a kernel can choose costs time.
+            lone_window_tiles: if cpu { 32 } else { 4096 },
         }
     }
 
@@ -208,7 +216,7 @@ impl Plan {
     /// Fills dispatches of one format, cutting a piece where a dispatch is full.
     fn pack<'a>(
         &mut self,
-        pieces: impl Iterator<Item = &'a Piece>,
+        pieces: impl Iterator<Item = &'a Piece> + Clone,
         format: Format,
         limits: &PlanLimits,
     ) -> Result<(), Error> {
@@ -216,17 +224,21 @@ impl Plan {
         let groups = u64::from(limits.groups_per_dimension);
         let most_tiles = (limits.elements_per_dispatch / (tile_words * format.per_word()))
             .clamp(1, groups.saturating_mul(groups).min(u64::from(u32::MAX)));
+        let mut window_words = vec![0; self.windows.len()];
+        for piece in pieces.clone() {
+            window_words[piece.window] += piece.words;
+        }
+        let lone = |window: usize| window_words[window] / tile_words >= limits.lone_window_tiles;
         let first = self.dispatches.len();
         for piece in pieces {
             let mut done = 0;
             while done < piece.words {
-                let open = match self.dispatches[first..].last() {
-                    Some(last) if u64::from(last.tiles) < most_tiles => {
-                        last.windows.contains(&piece.window)
-                            || last.windows.len() < limits.windows_per_dispatch as usize
-                    }
-                    _ => false,
-                };
+                let open = self.dispatches[first..].last().is_some_and(|last| {
+                    let joins = !lone(piece.window)
+                        && !last.windows.iter().any(|&w| lone(w))
+                        && last.windows.len() < limits.windows_per_dispatch as usize;
+                    u64::from(last.tiles) < most_tiles && (joins || last.windows.contains(&piece.window))
+                });
                 if !open {
                     self.dispatches.push(Dispatch {
                         format,

@@ -6,8 +6,6 @@ use crate::Format;
 
 /// Threads of a workgroup in every kernel.
 pub(crate) const THREADS: u32 = 256;
-/// Words that a thread holds at a time.
-const LANE_WORDS: u32 = 16;
 
 const EXACT: &str = include_str!("../shaders/exact.wgsl");
 const TILE: &str = include_str!("../shaders/tile.wgsl");
@@ -59,8 +57,18 @@ impl Kernel {
 fn format_text(format: Format) -> &'static str {
     match format {
         Format::F32 => include_str!("../shaders/formats/f32.wgsl"),
-        Format::F16 => include_str!("../shaders/formats/f16.wgsl"),
-        Format::Bf16 => include_str!("../shaders/formats/bf16.wgsl"),
+        Format::F16 => {
+            concat!(
+                include_str!("../shaders/formats/pairs.wgsl"),
+                include_str!("../shaders/formats/f16.wgsl")
+            )
+        }
+        Format::Bf16 => {
+            concat!(
+                include_str!("../shaders/formats/pairs.wgsl"),
+                include_str!("../shaders/formats/bf16.wgsl")
+            )
+        }
     }
 }
 
@@ -72,38 +80,39 @@ fn window_text(windows: u32, access: &str) -> String {
         let _ =
             writeln!(text, "@group(1) @binding({binding}) var<storage, {access}> window_{w}: array<u32>;");
     }
-    let block: Vec<String> =
-        (0..4).map(|v| vec4((0..4).map(|i| format!("WINDOW[at + {}u]", (4 * v + i) * THREADS)))).collect();
-    let block = format!("return Block({});", block.join(", "));
-    text += &per_window("read_block(slot: u32, at: u32) -> Block", windows, &block);
-    let four = vec4(["x", "y", "z", "w"].map(|c| format!("WINDOW[at.{c}]")).into_iter());
-    text +=
-        &per_window("read_at(slot: u32, at: vec4<u32>) -> vec4<u32>", windows, &format!("return {four};"));
+    let words = ["a", "b", "c", "d"].map(|v| {
+        let parts = ["x", "y", "z", "w"].map(|c| format!("WINDOW[places.{v}.{c}]"));
+        format!("vec4<u32>({})", parts.join(", "))
+    });
+    let block = format!("return Block({});", words.join(", "));
+    text += &per_window("read_words(slot: u32, places: Block) -> Block", windows, &block);
+    text += &per_window("read_word(slot: u32, at: u32) -> u32", windows, "return WINDOW[at];");
     text
 }
 
 fn store_text(windows: u32) -> String {
-    let block: String = (0..LANE_WORDS)
-        .map(|i| {
-            let (vector, part) = (["a", "b", "c", "d"][i as usize / 4], ["x", "y", "z", "w"][i as usize % 4]);
-            format!("WINDOW[at + {}u] = block.{vector}.{part}; ", i * THREADS)
-        })
-        .collect();
-    per_window("write_block(slot: u32, at: u32, block: Block)", windows, &block)
+    let mut block = String::new();
+    for v in ["a", "b", "c", "d"] {
+        for c in ["x", "y", "z", "w"] {
+            let _ =
+                write!(block, "if places.{v}.{c} < tile.end {{ WINDOW[places.{v}.{c}] = block.{v}.{c}; }} ");
+        }
+    }
+    per_window_of("tile.slot", "write_block(tile: Tile, places: Block, block: Block)", windows, &block)
         + &per_window("write_word(slot: u32, at: u32, word: u32)", windows, "WINDOW[at] = word;")
-}
-
-fn vec4(parts: impl Iterator<Item = String>) -> String {
-    format!("vec4<u32>({})", parts.collect::<Vec<_>>().join(", "))
 }
 
 /// A function whose body exists once per window, `WINDOW` standing for the variable.
 fn per_window(signature: &str, windows: u32, body: &str) -> String {
+    per_window_of("slot", signature, windows, body)
+}
+
+fn per_window_of(slot: &str, signature: &str, windows: u32, body: &str) -> String {
     let body = |w: u32| body.replace("WINDOW", &format!("window_{w}"));
     if windows == 1 {
         return format!("fn {signature} {{ {} }}\n", body(0));
     }
-    let mut text = format!("fn {signature} {{\n    switch slot {{\n");
+    let mut text = format!("fn {signature} {{\n    switch {slot} {{\n");
     for w in 0..windows {
         let case = if w + 1 == windows { "default".into() } else { format!("case {w}u") };
         let _ = writeln!(text, "        {case}: {{ {} }}", body(w));

@@ -103,7 +103,7 @@ pub fn on_gpu(gpu: &Context, case: &Step, layout: Layout) -> Result<Answer, Stri
 
 /// Two windows a dispatch, windows and tiles as small as they get, few workgroups: every cut happens.
 fn tiny(gpu: &Context) -> PlanLimits {
-    let mut limits = PlanLimits::from_device(&gpu.device().limits());
+    let mut limits = PlanLimits::from_device(gpu.device());
     limits.window_bytes = limits.window_align.max(256);
     limits.windows_per_dispatch = 2.min(limits.windows_per_dispatch);
     limits.groups_per_dimension = 3;

@@ -1,16 +1,21 @@
-// f16: two elements a word, widened with integers because a driver may flush or round an f16 conversion.
+// f16, widened and narrowed with integers because a driver may flush or round a conversion as it likes.
 
-const ELEMENTS_PER_WORD = 2u;
+// One element of each word (half 0: the lower) without its sign, in a form that orders like its magnitude.
+fn unsigned(words: vec4<u32>, half: u32) -> vec4<u32> {
+    return (words >> vec4<u32>(16u * half)) & vec4<u32>(0x7fffu);
+}
 
-// Magnitudes of one element of each word (half 0: the lower), as f32 bits, exactly; nonfinite ones are at least
-// 0x7f800000.
-fn magnitudes(words: vec4<u32>, half: u32) -> vec4<u32> {
-    let m = (words >> vec4<u32>(16u * half)) & vec4<u32>(0x7fffu);
-    let normal = (m << vec4<u32>(13u)) + vec4<u32>(0x38000000u);
+// f32 bits of a finite element's magnitude.
+fn widen(element: vec4<u32>) -> vec4<u32> {
+    let normal = (element << vec4<u32>(13u)) + vec4<u32>(0x38000000u);
     // 2^-14 * (1 + m / 1024) - 2^-14 is exact, and a normal f32 where m is not 0.
     let subnormal = bitcast<vec4<f32>>(normal + vec4<u32>(0x800000u)) - vec4<f32>(6.103515625e-5);
-    let finite = select(normal, bitcast<vec4<u32>>(subnormal), m < vec4<u32>(0x400u));
-    return select(finite, normal + vec4<u32>(0x38000000u), m >= vec4<u32>(0x7c00u));
+    return select(normal, bitcast<vec4<u32>>(subnormal), element < vec4<u32>(0x400u));
+}
+
+// f32 bits of any element's magnitude: 0x7f800000 for infinity, more for NaN.
+fn widen_any(element: u32) -> u32 {
+    return widen(vec4<u32>(element)).x + select(0u, 0x38000000u, element >= 0x7c00u);
 }
 
 // The new word's bits of one element, from its new magnitude (f32 bits, below f16's overflow) and the old word.
@@ -30,4 +35,9 @@ fn narrow(magnitude: vec4<u32>) -> vec4<u32> {
     let bias = (vec4<u32>(1u) << (shift - vec4<u32>(1u))) - vec4<u32>(1u) + (floored & vec4<u32>(1u));
     let subnormal = (significand + bias) >> shift;
     return select(subnormal, normal, magnitude >= vec4<u32>(0x38800000u));
+}
+
+// Where a hardware product is not to be trusted: nowhere, since what a unit may flush is 0 in f16 anyway.
+fn suspect(product: vec4<u32>, magnitude: vec4<u32>) -> vec4<bool> {
+    return vec4<bool>(false);
 }

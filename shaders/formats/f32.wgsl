@@ -2,12 +2,37 @@
 
 const ELEMENTS_PER_WORD = 1u;
 
-// Magnitudes of one element of each word, as f32 bits; nonfinite ones are at least 0x7f800000.
-fn magnitudes(words: vec4<u32>, half: u32) -> vec4<u32> {
+// One element of each word without its sign, in a form that orders like its magnitude.
+fn unsigned(words: vec4<u32>, half: u32) -> vec4<u32> {
     return words & vec4<u32>(0x7fffffffu);
+}
+
+// f32 bits of a finite element's magnitude.
+fn widen(element: vec4<u32>) -> vec4<u32> {
+    return element;
+}
+
+// f32 bits of any element's magnitude: 0x7f800000 for infinity, more for NaN.
+fn widen_any(element: u32) -> u32 {
+    return element;
 }
 
 // The new word's bits of one element, from its new magnitude and the old word.
 fn place(magnitude: vec4<u32>, words: vec4<u32>, half: u32) -> vec4<u32> {
     return magnitude | (words & vec4<u32>(0x80000000u));
+}
+
+// Where a hardware product is not to be trusted: near the smallest normal the unit may flush what it reads or writes.
+fn suspect(product: vec4<u32>, magnitude: vec4<u32>) -> vec4<bool> {
+    return (product < vec4<u32>(0x1000000u)) & (magnitude != vec4<u32>(0u));
+}
+
+// What of the words belongs to the tile: the rest is 0.
+fn keep(tile: Tile, places: vec4<u32>, words: vec4<u32>) -> vec4<u32> {
+    return select(vec4<u32>(0u), words, places < vec4<u32>(tile.end));
+}
+
+// The words to write: all of them are the tile's.
+fn merge(tile: Tile, places: vec4<u32>, words: vec4<u32>, scaled: vec4<u32>) -> vec4<u32> {
+    return scaled;
 }
