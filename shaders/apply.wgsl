@@ -44,7 +44,7 @@ fn main(
     }
     let exact = verdict.apply == 2u;
     let tile = find_tile(index);
-    // A bit per block. A tile has four at most.
+    // A bit per block. A tile has sixteen at most.
     var left = 0u;
     var bit = 1u;
     for (var start = tile.begin; start < tile.end; start += BLOCK_WORDS) {

@@ -196,9 +196,9 @@ fn take_census(lane: u32) {
         let part = partials[tile];
         if part.largest >= NONFINITE {
             let at = census_of(tile);
-            count(at, part.nan_pos_inf & 0xffffu);
-            count(at + 2u, part.nan_pos_inf >> 16u);
-            count(at + 4u, part.neg_inf_first & 0xffffu);
+            count(at, part.nan);
+            count(at + 2u, part.pos_inf);
+            count(at + 4u, part.neg_inf);
             atomicMin(&report.census[at + 6u], tile);
         }
     }
@@ -207,7 +207,7 @@ fn take_census(lane: u32) {
         if partials[tile].largest >= NONFINITE {
             let at = census_of(tile);
             if atomicLoad(&report.census[at + 6u]) == tile {
-                atomicStore(&report.census[at + 7u], partials[tile].neg_inf_first >> 16u);
+                atomicStore(&report.census[at + 7u], partials[tile].first);
             }
         }
     }

@@ -46,7 +46,7 @@ fn main(
 
     var largest = 0u;
     var window = Window(0u, vec4<u32>(0u));
-    // A bit per half of a block. A tile has four blocks at most.
+    // A bit per half of a block. A tile has sixteen blocks at most.
     var left = 0u;
     var bit = 1u;
     for (var start = tile.begin; start < tile.end; start += BLOCK_WORDS) {
@@ -125,9 +125,18 @@ fn main(
             low[i] = word;
             carries |= ((upper >> 16u) + u32(word < halves[2u * i])) << (8u * i);
         }
-        let nan = atomicLoad(&tile_nan) | (atomicLoad(&tile_pos_inf) << 16u);
-        let neg = atomicLoad(&tile_neg_inf) | (atomicLoad(&tile_first) << 16u);
-        partials[tile.index] = Partial(tile_max, low.x, low.y, low.z, low.w, carries, nan, neg);
+        partials[tile.index] = Partial(
+            tile_max,
+            low.x,
+            low.y,
+            low.z,
+            low.w,
+            carries,
+            atomicLoad(&tile_nan),
+            atomicLoad(&tile_pos_inf),
+            atomicLoad(&tile_neg_inf),
+            atomicLoad(&tile_first),
+        );
     }
 }
 

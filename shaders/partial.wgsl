@@ -2,7 +2,7 @@
 
 const NONFINITE = 0x7f800000u;
 const CELL_BINADES = 11u;
-const NO_ELEMENT = 0xffffu;
+const NO_ELEMENT = 0xffffffffu;
 
 struct Partial {
     // The largest magnitude, as f32 bits; NONFINITE or more: the digits mean nothing.
@@ -14,10 +14,12 @@ struct Partial {
     digit_3: u32,
     // Bits 32 to 39 of the four, highest cell in the lowest byte.
     carries: u32,
-    // NaN count in the lower half, +inf count in the upper.
-    nan_pos_inf: u32,
-    // -inf count in the lower half; in the upper the index of the first nonfinite element in the tile, or NO_ELEMENT.
-    neg_inf_first: u32,
+    // Counts of NaN, +inf and -inf.
+    nan: u32,
+    pos_inf: u32,
+    neg_inf: u32,
+    // Index of the first nonfinite element in the tile, or NO_ELEMENT.
+    first: u32,
 }
 
 // Digit sums seen from a window `by` cells higher: what falls out below is what the definition drops.

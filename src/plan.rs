@@ -10,9 +10,10 @@ use crate::{Error, Format};
 /// Words of the table that describe one segment: slot, first word in the window, elements, first tile, tensor.
 pub const SEGMENT_WORDS: usize = 5;
 /// Bytes that one tile leaves for `norm_finish`.
-pub const PARTIAL_BYTES: u64 = 32;
-/// The largest tile. Its digit sums (at most two elements a word, 22 bits each) and its counts fit their fields.
-pub const MAX_TILE_WORDS: u32 = 16_384;
+pub const PARTIAL_BYTES: u64 = 40;
+/// The largest tile: sixteen blocks of 4096 words. The digit sums of its elements (two a word, 22 bits each) fit 40 bits,
+/// and those of one thread 32.
+pub const MAX_TILE_WORDS: u32 = 65_536;
 /// More windows than this a dispatch gain nothing and make pipelines slow to compile.
 pub const MAX_WINDOWS: u32 = 16;
 /// Storage buffers that the kernels bind for themselves beside the windows.
@@ -37,7 +38,7 @@ pub struct PlanLimits {
     pub groups_per_dimension: u32,
     /// Elements that one dispatch covers at most (never less than one tile), so that no dispatch runs into a watchdog.
     pub elements_per_dispatch: u64,
-    /// 32-bit words that one workgroup reads, at most 16384.
+    /// 32-bit words that one workgroup reads, at most 65536.
     pub tile_words: u32,
     /// A window with at least this many full tiles gets dispatches of its own, whose kernels need not choose a window.
     pub lone_window_tiles: u64,
@@ -61,9 +62,10 @@ impl PlanLimits {
                 .min(MAX_WINDOWS),
             groups_per_dimension: limits.max_compute_workgroups_per_dimension,
             elements_per_dispatch: 1 << 28,
-            tile_words: MAX_TILE_WORDS,
-            // On a GPU each dispatch drains the queue, on a CPU driver each window that a kernel can choose costs time.
-            lone_window_tiles: if cpu { 32 } else { 4096 },
+            // A CPU driver pays for every workgroup and for every window that a kernel can choose; a GPU wants many
+            // workgroups, and drains its queue between dispatches.
+            tile_words: if cpu { MAX_TILE_WORDS } else { 16_384 },
+            lone_window_tiles: if cpu { 8 } else { 4096 },
         }
     }
 

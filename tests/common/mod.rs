@@ -1,0 +1,27 @@
+//! What the tests that need a GPU share: the adapters and the conformance runner's own code.
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::sync::OnceLock;
+
+#[path = "../../examples/conformance/adapters.rs"]
+pub mod adapters;
+#[path = "../../examples/conformance/cases.rs"]
+pub mod cases;
+#[path = "../../examples/conformance/runner.rs"]
+pub mod runner;
+
+pub use adapters::Gpu;
+
+/// Every adapter of this machine, opened once. Fails, and says what to install, where there is none.
+pub fn gpus() -> &'static [Gpu] {
+    static GPUS: OnceLock<Vec<Gpu>> = OnceLock::new();
+    GPUS.get_or_init(|| {
+        let adapters = adapters::named("all").unwrap_or_else(|e| panic!("{e}"));
+        adapters.iter().map(|a| adapters::open(a).unwrap_or_else(|e| panic!("{e}"))).collect()
+    })
+}
+
+/// Elements of an f32 tensor as bytes.
+pub fn f32s(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
