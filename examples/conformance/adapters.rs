@@ -12,13 +12,7 @@ pub struct Gpu {
     pub context: Context,
 }
 
-impl Gpu {
-    /// Name and backend, as `--adapter` takes them.
-    pub fn label(&self) -> String {
-        label(&self.info)
-    }
-}
-
+/// Name, driver and backend, as `--adapter` takes them.
 pub fn label(info: &wgpu::AdapterInfo) -> String {
     format!("{} [{} {}] ({})", info.name, info.driver, info.driver_info, info.backend)
 }

@@ -9,8 +9,8 @@ use serde::Deserialize;
 pub const BUILT_IN: &str = include_str!("../../tests/data/steps.json");
 
 #[derive(Debug, Deserialize)]
-pub struct Case {
-    pub name: String,
+struct Case {
+    name: String,
     scale: f32,
     max_norm: Option<Limit>,
     eps: f32,
@@ -43,13 +43,20 @@ struct Expected {
     tensors: Vec<String>,
 }
 
-/// A case made ready: every number parsed and every domain checked.
+/// What a step starts from.
 #[derive(Debug, Clone)]
-pub struct Step {
+pub struct Input {
     pub name: String,
     pub scale: LossScale,
     pub clip: Option<ClipNorm>,
+    /// Format and bytes of each tensor.
     pub tensors: Vec<(Format, Vec<u8>)>,
+}
+
+/// A case made ready: every number parsed and every domain checked.
+#[derive(Debug, Clone)]
+pub struct Step {
+    pub input: Input,
     pub expect: Answer,
 }
 
@@ -70,7 +77,10 @@ pub fn parse(json: &str) -> Result<Vec<Step>, String> {
     let cases: Vec<Case> = serde_json::from_str(json).map_err(|e| e.to_string())?;
     cases
         .into_iter()
-        .map(|c| c.name.clone().pipe(|name| c.ready().map_err(|e| format!("{name}: {e}"))))
+        .map(|case| {
+            let name = case.name.clone();
+            case.ready().map_err(|e| format!("{name}: {e}"))
+        })
         .collect()
 }
 
@@ -79,13 +89,6 @@ pub fn read(path: &Path) -> Result<Vec<Step>, String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
     parse(&text).map_err(|e| format!("{}: {e}", path.display()))
 }
-
-trait Pipe: Sized {
-    fn pipe<T>(self, f: impl FnOnce(Self) -> T) -> T {
-        f(self)
-    }
-}
-impl Pipe for String {}
 
 impl Case {
     fn ready(self) -> Result<Step, String> {
@@ -118,7 +121,7 @@ impl Case {
             tensors: bytes(self.expect.tensors)?,
         };
         let tensors = formats.iter().copied().zip(inputs).collect();
-        Ok(Step { name: self.name, scale, clip, tensors, expect })
+        Ok(Step { input: Input { name: self.name, scale, clip, tensors }, expect })
     }
 }
 

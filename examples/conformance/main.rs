@@ -3,6 +3,7 @@
 //! `conformance [--adapter all|NAME] [--steps FILE.json] [--json OUT]`
 
 #[allow(dead_code, reason = "shared with tests and benches")]
+#[allow(dead_code, reason = "shared with tests and benches")]
 mod adapters;
 mod cases;
 mod runner;

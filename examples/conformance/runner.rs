@@ -4,7 +4,7 @@ use gradclip::plan::PlanLimits;
 use gradclip::reference::{TensorBits, step};
 use gradclip::{Context, Format, GradSet, TensorSlice, wgpu};
 
-use super::cases::{Answer, Step};
+use super::cases::{Answer, Input, Step};
 
 /// How the tensors lie in buffers and how the work is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl Layout {
 const GAP: u8 = 0xff;
 
 /// The CPU reference's answer.
-pub fn on_reference(case: &Step) -> Answer {
+pub fn on_reference(case: &Input) -> Answer {
     let mut bytes: Vec<Vec<u8>> = case.tensors.iter().map(|(_, b)| b.clone()).collect();
     let mut tensors: Vec<TensorBits<'_>> = case
         .tensors
@@ -48,7 +48,7 @@ pub fn on_reference(case: &Step) -> Answer {
 }
 
 /// The GPU's answer.
-pub fn on_gpu(gpu: &Context, case: &Step, layout: Layout) -> Result<Answer, String> {
+pub fn on_gpu(gpu: &Context, case: &Input, layout: Layout) -> Result<Answer, String> {
     let mut order: Vec<usize> = (0..case.tensors.len()).collect();
     if layout == Layout::Reversed {
         order.reverse();
@@ -118,7 +118,7 @@ struct Place {
     offset: usize,
 }
 
-fn place(case: &Step, order: &[usize], layout: Layout) -> Vec<Place> {
+fn place(case: &Input, order: &[usize], layout: Layout) -> Vec<Place> {
     let mut end = 0;
     let mut placed = Vec::new();
     for (i, &tensor) in order.iter().enumerate() {
@@ -136,7 +136,7 @@ fn place(case: &Step, order: &[usize], layout: Layout) -> Vec<Place> {
 }
 
 /// The bytes of every buffer.
-fn images(case: &Step, places: &[Place]) -> Vec<Vec<u8>> {
+fn images(case: &Input, places: &[Place]) -> Vec<Vec<u8>> {
     let mut images: Vec<Vec<u8>> = Vec::new();
     for place in places {
         let bytes = &case.tensors[place.tensor].1;
@@ -243,12 +243,13 @@ impl Tally {
 pub fn run(gpu: &Context, cases: &[Step]) -> Tally {
     let mut tally = Tally::default();
     for case in cases {
-        let formats: Vec<Format> = case.tensors.iter().map(|t| t.0).collect();
-        let reference = difference(&on_reference(case), &case.expect, &formats);
-        tally.note(|| format!("{}, reference", case.name), Ok(reference));
+        let input = &case.input;
+        let formats: Vec<Format> = input.tensors.iter().map(|t| t.0).collect();
+        let reference = difference(&on_reference(input), &case.expect, &formats);
+        tally.note(|| format!("{}, reference", input.name), Ok(reference));
         for layout in Layout::ALL {
-            let outcome = on_gpu(gpu, case, layout).map(|got| difference(&got, &case.expect, &formats));
-            tally.note(|| format!("{}, {layout:?}", case.name), outcome);
+            let outcome = on_gpu(gpu, input, layout).map(|got| difference(&got, &case.expect, &formats));
+            tally.note(|| format!("{}, {layout:?}", input.name), outcome);
         }
     }
     tally

@@ -44,8 +44,9 @@ fn widen_f16(bits: u16) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LossScale;
+    use crate::reference::step;
     use crate::reference::testing::Lcg;
-    use crate::reference::{Step, step};
 
     fn f32s(values: &[f32]) -> Vec<u8> {
         values.iter().flat_map(|v| v.to_le_bytes()).collect()
@@ -91,7 +92,7 @@ mod tests {
             let scale = f32::from_bits(((random.below(254) + 1) << 23) | if power { 0 } else { 0x2b_1c3d });
             let mut tensors = [TensorBits { format, bytes: &mut bytes }];
             let want = norm_f64(&tensors, scale);
-            let outcome = step(&mut tensors, &Step { scale, max_norm: None, eps: 0.0 }).unwrap();
+            let outcome = step(&mut tensors, LossScale::new(scale).unwrap(), None);
             if outcome.nonfinite[0].first.is_some() {
                 assert!(!want.is_finite());
                 continue;
