@@ -18,6 +18,7 @@ pub struct Context {
 pub(crate) struct Shared {
     pub device: wgpu::Device,
     pub queue: wgpu::Queue,
+    checks: wgpu::ShaderRuntimeChecks,
     pipelines: Mutex<HashMap<Kernel, wgpu::ComputePipeline>>,
     pub layouts: Layouts,
 }
@@ -46,6 +47,25 @@ impl Context {
     /// # Errors
     /// [`Error::DeviceLimit`] if the device was made with too small limits, [`Error::Wgpu`] if wgpu refuses a layout.
     pub fn new(device: &wgpu::Device, queue: &wgpu::Queue) -> Result<Self, Error> {
+        let mut checks = wgpu::ShaderRuntimeChecks::checked();
+        // The counter that wgpu adds to each loop has cost some Metal and DX12 drivers a factor of a hundred.
+        checks.force_loop_bounding = false;
+        Self::with_checks(device, queue, checks)
+    }
+
+    /// [`Context::new`] with every runtime check of wgpu left in the kernels, the bounds on loops included. Same bits.
+    ///
+    /// # Errors
+    /// As [`Context::new`].
+    pub fn with_runtime_checks(device: &wgpu::Device, queue: &wgpu::Queue) -> Result<Self, Error> {
+        Self::with_checks(device, queue, wgpu::ShaderRuntimeChecks::checked())
+    }
+
+    fn with_checks(
+        device: &wgpu::Device,
+        queue: &wgpu::Queue,
+        checks: wgpu::ShaderRuntimeChecks,
+    ) -> Result<Self, Error> {
         check_limits(&device.limits())?;
         let layouts = guarded(device, "creating gradclip's layouts", || {
             use Binding::{Read, Uniform, Write};
@@ -57,8 +77,13 @@ impl Context {
                 windows: Mutex::default(),
             }
         })?;
-        let shared =
-            Shared { device: device.clone(), queue: queue.clone(), pipelines: Mutex::default(), layouts };
+        let shared = Shared {
+            device: device.clone(),
+            queue: queue.clone(),
+            checks,
+            pipelines: Mutex::default(),
+            layouts,
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -107,10 +132,12 @@ impl Shared {
             Kernel::Apply(_, k) => (&self.layouts.apply, self.window_layout(true, k)),
         };
         let label = Some(kernel.name());
-        let module = self.device.create_shader_module(wgpu::ShaderModuleDescriptor {
-            label,
-            source: wgpu::ShaderSource::Wgsl(kernel.wgsl().into()),
-        });
+        let source =
+            wgpu::ShaderModuleDescriptor { label, source: wgpu::ShaderSource::Wgsl(kernel.wgsl().into()) };
+        // SAFETY: the only check that may be off is the bound on loops, and every loop of the kernels ends: each counts
+        // up to a constant or to the end of a tile by a constant step, far below 2^32 since windows are below 2^31
+        // bytes, or clears a bit of a word a turn. Bounds on memory accesses stay on.
+        let module = unsafe { self.device.create_shader_module_trusted(source, self.checks) };
         let layout = self.device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
             label,
             bind_group_layouts: &[Some(own), Some(&other)],

@@ -1,4 +1,61 @@
-//! draft
+//! Unscale, inf/NaN check and global-norm gradient clipping for mixed-precision training, on any GPU that wgpu reaches,
+//! equal to a CPU [`reference`] on every bit.
+//!
+//! Mixed-precision training multiplies the loss by a scale S so that small gradients survive f16. After the last
+//! microbatch and before the optimizer, one [step](GradSet::record) divides S out again, looks for NaN and infinity,
+//! measures **one** L2 norm over all gradients of the optimizer, and scales them in place so that the norm is at most
+//! `max_norm`. It reads every gradient twice and writes it once, in the buffers where the engine has it, and reads
+//! nothing back: what it decided stays on the GPU as a [`Verdict`] that other kernels can bind, and a [`Report`] can be
+//! read later.
+//!
+//! ```
+//! use gradclip::{ClipNorm, Context, Format, GradSet, LossScale, TensorSlice, wgpu};
+//! use wgpu::util::{BufferInitDescriptor, DeviceExt};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // The engine's device, and a page in which its backward pass left gradients: 24 and 32, at a loss scale of 8.
+//! let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+//! let adapter = pollster::block_on(instance.request_adapter(&Default::default()))?;
+//! let (device, queue) = pollster::block_on(adapter.request_device(&Default::default()))?;
+//! let page = device.create_buffer_init(&BufferInitDescriptor {
+//!     label: None,
+//!     contents: bytemuck::cast_slice(&[24f32, 32.0]),
+//!     usage: wgpu::BufferUsages::STORAGE,
+//! });
+//!
+//! // Once: the gradients of one optimizer.
+//! let gpu = Context::new(&device, &queue)?;
+//! let grads = GradSet::builder("adamw")
+//!     .tensor("weight", TensorSlice { buffer: &page, offset: 0, len: 1, format: Format::F32 })
+//!     .tensor("bias", TensorSlice { buffer: &page, offset: 4, len: 1, format: Format::F32 })
+//!     .build(&gpu)?;
+//!
+//! // Every step, after the last microbatch.
+//! let mut encoder = device.create_command_encoder(&Default::default());
+//! grads.record(&mut encoder, LossScale::new(8.0)?, Some(ClipNorm::new(1.0)?))?;
+//! queue.submit([encoder.finish()]);
+//!
+//! // Whenever a log wants it. The gradients are now 0.6 and 0.8.
+//! let report = grads.read_report()?;
+//! assert_eq!(report.total_norm, 5.0);
+//! assert!(report.clipped() && !report.found_inf);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is exact
+//!
+//! The result of a step is a function of the gradient bits, the scale, `max_norm` and `eps` alone. It does not depend on
+//! the adapter, the driver, how tensors are cut or where they lie. [`reference`] says what it is. Finite gradients have
+//! a finite norm, whatever their size; nonfinite ones leave every byte as it was.
+//!
+//! # Features
+//!
+//! `wgpu-default` (on) turns on wgpu's default features, all backends among them. An engine that chooses its own turns
+//! it off. The crate is made for the wgpu version that it re-exports as [`wgpu`].
+
+#![deny(missing_docs)]
+
 mod clip;
 mod compiled;
 mod context;
@@ -23,3 +80,7 @@ pub use r24::R24;
 pub use report::{Report, TensorReport, Verdict};
 pub use shader::{Kernel, VERDICT_WGSL};
 pub use wgpu;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -51,6 +51,13 @@ impl PlanLimits {
         Self::from_limits(&device.limits(), device.adapter_info().device_type == wgpu::DeviceType::Cpu)
     }
 
+    /// What every WebGPU device offers: 128 MiB a binding at multiples of 256 bytes, 8 storage buffers, 65535
+    /// workgroups.
+    #[must_use]
+    pub fn webgpu() -> Self {
+        Self::from_limits(&wgpu::Limits::default(), false)
+    }
+
     fn from_limits(limits: &wgpu::Limits, cpu: bool) -> Self {
         Self {
             window_bytes: limits.max_storage_buffer_binding_size,
