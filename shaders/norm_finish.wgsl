@@ -2,9 +2,9 @@
 // One workgroup. Integers only.
 
 const THREADS = 256u;
-const SEGMENT_WORDS = 5u;
-const CENSUS_WORDS = 8u;
-const NO_TILE = 0xffffffffu;
+const SEGMENT_WORDS = 7u;
+const CENSUS_WORDS = 9u;
+const NONE = 0xffffffffu;
 
 struct Finish {
     tile_count: u32,
@@ -14,6 +14,7 @@ struct Finish {
     tensor_count: u32,
     // Where in `table` the segment of each tile is listed.
     tiles_at: u32,
+    tile_words: u32,
 }
 
 struct Limit {
@@ -23,7 +24,7 @@ struct Limit {
 }
 
 // Per tensor, filled in only where something was nonfinite: two words each (low, high) for the counts of NaN, +inf and
-// -inf, then the tile that holds the first, then its index in that tile.
+// -inf and for the index of the first of them, then the tile that holds it.
 struct Report {
     verdict: Verdict,
     census: array<atomic<u32>>,
@@ -188,8 +189,9 @@ fn take_census(lane: u32) {
         for (var i = 0u; i < 6u; i += 1u) {
             atomicStore(&report.census[tensor * CENSUS_WORDS + i], 0u);
         }
-        atomicStore(&report.census[tensor * CENSUS_WORDS + 6u], NO_TILE);
-        atomicStore(&report.census[tensor * CENSUS_WORDS + 7u], 0u);
+        for (var i = 6u; i < CENSUS_WORDS; i += 1u) {
+            atomicStore(&report.census[tensor * CENSUS_WORDS + i], NONE);
+        }
     }
     storageBarrier();
     for (var tile = lane; tile < finish.tile_count; tile += THREADS) {
@@ -199,15 +201,17 @@ fn take_census(lane: u32) {
             count(at, part.nan);
             count(at + 2u, part.pos_inf);
             count(at + 4u, part.neg_inf);
-            atomicMin(&report.census[at + 6u], tile);
+            atomicMin(&report.census[at + 8u], tile);
         }
     }
     storageBarrier();
     for (var tile = lane; tile < finish.tile_count; tile += THREADS) {
         if partials[tile].largest >= NONFINITE {
             let at = census_of(tile);
-            if atomicLoad(&report.census[at + 6u]) == tile {
-                atomicStore(&report.census[at + 7u], partials[tile].first);
+            if atomicLoad(&report.census[at + 8u]) == tile {
+                let first = first_nonfinite(tile);
+                atomicStore(&report.census[at + 6u], first.lo);
+                atomicStore(&report.census[at + 7u], first.hi);
             }
         }
     }
@@ -216,6 +220,15 @@ fn take_census(lane: u32) {
 fn census_of(tile: u32) -> u32 {
     let segment = table[finish.tiles_at + tile] * SEGMENT_WORDS;
     return table[segment + 4u] * CENSUS_WORDS;
+}
+
+// Index in its tensor of the first nonfinite element of a tile.
+fn first_nonfinite(tile: u32) -> Wide {
+    let segment = table[finish.tiles_at + tile] * SEGMENT_WORDS;
+    let per_word = select(2u, 1u, format_of(tile) == 0u);
+    // A segment lies in one window, so its elements count below 2^32.
+    let before = (tile - table[segment + 3u]) * finish.tile_words * per_word;
+    return wide_add(Wide(table[segment + 6u], table[segment + 5u]), Wide(0u, before + partials[tile].first));
 }
 
 fn count(at: u32, n: u32) {

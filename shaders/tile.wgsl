@@ -4,7 +4,7 @@ const THREADS = 256u;
 // Words that a thread holds in registers at a time, `THREADS` apart, so that neighbours read neighbours.
 const LANE_WORDS = 16u;
 const BLOCK_WORDS = THREADS * LANE_WORDS;
-const SEGMENT_WORDS = 5u;
+const SEGMENT_WORDS = 7u;
 
 struct Dispatch {
     first_tile: u32,
@@ -52,7 +52,8 @@ fn read_block(tile: Tile, places: Block) -> Block {
     ));
 }
 
-// Segments (slot, first word in the window, elements, first tile, tensor), then the segment of each tile.
+// Segments (slot, first word in the window, elements, first tile, tensor, index of the first element in the tensor:
+// low and high word), then the segment of each tile.
 @group(0) @binding(0) var<storage, read> table: array<u32>;
 @group(1) @binding(0) var<uniform> dispatch: Dispatch;
 

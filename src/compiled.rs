@@ -28,6 +28,7 @@ struct FinishUniform {
     first_bf16: u32,
     tensor_count: u32,
     tiles_at: u32,
+    tile_words: u32,
 }
 
 /// The buffers that a set owns beside its report.
@@ -228,6 +229,7 @@ fn uniform_bytes(plan: &Plan, tensors: usize) -> Vec<u8> {
             first_bf16: plan.format_starts[1],
             tensor_count: tensors as u32,
             tiles_at: plan.tiles_at(),
+            tile_words: plan.tile_words,
         }),
     );
     for (i, dispatch) in plan.dispatches.iter().enumerate() {

@@ -7,8 +7,9 @@
 
 use crate::{Error, Format};
 
-/// Words of the table that describe one segment: slot, first word in the window, elements, first tile, tensor.
-pub const SEGMENT_WORDS: usize = 5;
+/// Words of the table that describe one segment: slot, first word in the window, elements, first tile, tensor, and
+/// the index of the first element in the tensor (low and high word).
+pub const SEGMENT_WORDS: usize = 7;
 /// Bytes that one tile leaves for `norm_finish`.
 pub const PARTIAL_BYTES: u64 = 40;
 /// The largest tile: sixteen blocks of 4096 words. The digit sums of its elements (two a word, 22 bits each) fit 40 bits,
@@ -299,7 +300,8 @@ impl Plan {
     pub fn table(&self) -> Vec<u32> {
         let mut table = Vec::with_capacity(self.tiles_at() as usize + self.tiles as usize + 1);
         for s in &self.segments {
-            table.extend([s.slot, s.word, s.len, s.first_tile, s.tensor as u32]);
+            let (low, high) = (s.element as u32, (s.element >> 32) as u32);
+            table.extend([s.slot, s.word, s.len, s.first_tile, s.tensor as u32, low, high]);
         }
         for (i, s) in self.segments.iter().enumerate() {
             table.extend(std::iter::repeat_n(i as u32, s.tiles as usize));
@@ -314,19 +316,6 @@ impl Plan {
     #[must_use]
     pub fn tiles_at(&self) -> u32 {
         (self.segments.len() * SEGMENT_WORDS) as u32
-    }
-
-    /// Index in its tensor of the first element of a tile; `None` if there is no such tile.
-    #[must_use]
-    pub fn first_element(&self, tile: u32) -> Option<u64> {
-        if tile >= self.tiles {
-            return None;
-        }
-        let segment = self.segments.partition_point(|s| s.first_tile <= tile).checked_sub(1)?;
-        let segment = &self.segments[segment];
-        let format = self.dispatches.iter().find(|d| tile - d.first_tile < d.tiles)?.format;
-        let words = u64::from(tile - segment.first_tile) * u64::from(self.tile_words);
-        Some(segment.element + words * format.per_word())
     }
 }
 

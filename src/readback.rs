@@ -107,7 +107,7 @@ impl GradSet {
             return Err(Error::NotRun { set: self.name.clone() });
         }
         reading.seen = (reading.recorded, verdict.run);
-        Ok(Report::decode(&view, &self.compiled.plan, &self.tensors))
+        Ok(Report::decode(&view, &self.tensors))
     }
 
     fn wgpu_error(&self, error: &dyn std::fmt::Display) -> Error {

@@ -4,13 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::grad_set::Tensor;
-use crate::plan::Plan;
 use crate::{Nonfinite, R24};
 
 /// Bytes of the verdict in front of the per-tensor counts.
 pub(crate) const VERDICT_BYTES: u64 = size_of::<Verdict>() as u64;
 /// Bytes of the counts of one tensor.
-pub(crate) const CENSUS_BYTES: u64 = 32;
+pub(crate) const CENSUS_BYTES: u64 = 36;
 
 /// The twin of `struct Verdict` in `verdict.wgsl`.
 #[repr(C)]
@@ -112,7 +111,7 @@ impl Report {
     }
 
     /// `bytes`: the report buffer.
-    pub(crate) fn decode(bytes: &[u8], plan: &Plan, tensors: &Arc<[Tensor]>) -> Self {
+    pub(crate) fn decode(bytes: &[u8], tensors: &Arc<[Tensor]>) -> Self {
         let (verdict, census) = bytes.split_at(VERDICT_BYTES as usize);
         let v: Verdict = bytemuck::pod_read_unaligned(verdict);
         let r24 = |significand, exponent| R24 { significand, exponent }.to_f64();
@@ -121,7 +120,7 @@ impl Report {
             vec![Nonfinite::default(); tensors.len()]
         } else {
             let entries = census.chunks_exact(CENSUS_BYTES as usize).take(tensors.len());
-            entries.map(|entry| decode_nonfinite(entry, plan)).collect()
+            entries.map(decode_nonfinite).collect()
         };
         Self {
             run: v.run,
@@ -137,15 +136,14 @@ impl Report {
     }
 }
 
-fn decode_nonfinite(entry: &[u8], plan: &Plan) -> Nonfinite {
-    let words: [u32; 8] = bytemuck::pod_read_unaligned(entry);
+fn decode_nonfinite(entry: &[u8]) -> Nonfinite {
+    let words: [u32; 9] = bytemuck::pod_read_unaligned(entry);
     let wide = |i: usize| u64::from(words[i]) | u64::from(words[i + 1]) << 32;
     Nonfinite {
         nan: wide(0),
         pos_inf: wide(2),
         neg_inf: wide(4),
-        // The mark that no tile was bad is no tile of any plan.
-        first: plan.first_element(words[6]).map(|element| element + u64::from(words[7])),
+        first: Some(wide(6)).filter(|&first| first != u64::MAX),
     }
 }
 
