@@ -274,6 +274,7 @@ fn device_limits(context: &Context, asked: Option<PlanLimits>) -> PlanLimits {
 }
 
 /// Checks every slice and numbers the buffers in order of appearance.
+#[allow(clippy::mutable_key_type, reason = "wgpu compares and hashes a buffer by its identity")]
 fn lay_out(tensors: &[Tensor], slices: &[TensorSlice<'_>]) -> Result<Vec<PlanTensor>, Error> {
     let mut numbers: HashMap<&wgpu::Buffer, usize> = HashMap::new();
     let mut layout = Vec::with_capacity(slices.len());

@@ -78,7 +78,8 @@ impl PlanLimits {
     }
 
     fn check(&self) -> Result<Self, Error> {
-        let window_align = self.window_align.max(4);
+        // A word is bound whole.
+        let window_align = self.window_align.div_ceil(4).max(1).saturating_mul(4);
         let window_bytes = self.window_bytes.min(MAX_WINDOW_BYTES) / window_align * window_align;
         for (name, value) in [
             ("window_bytes", window_bytes),
@@ -96,6 +97,8 @@ impl PlanLimits {
             window_align,
             tile_words: self.tile_words.min(MAX_TILE_WORDS),
             windows_per_dispatch: self.windows_per_dispatch.min(MAX_WINDOWS),
+            // The kernels number workgroups in 32 bits.
+            groups_per_dimension: self.groups_per_dimension.min(65_535),
             ..*self
         })
     }
@@ -329,15 +332,15 @@ fn cut_windows(tensors: &[PlanTensor], limits: &PlanLimits) -> (Vec<Window>, Vec
         let tensor = &tensors[index];
         let (mut at, end) = (tensor.offset, tensor.end());
         while at < end {
-            let fits = windows
-                .last()
-                .is_some_and(|w| w.buffer == tensor.buffer && at < w.offset + limits.window_bytes);
+            let fits = windows.last().is_some_and(|w| {
+                w.buffer == tensor.buffer && at < w.offset.saturating_add(limits.window_bytes)
+            });
             if !fits {
                 let offset = at / limits.window_align * limits.window_align;
                 windows.push(Window { buffer: tensor.buffer, offset, size: 0 });
             }
             let Some(window) = windows.last_mut() else { break };
-            let stop = end.min(window.offset + limits.window_bytes);
+            let stop = end.min(window.offset.saturating_add(limits.window_bytes));
             window.size = stop - window.offset;
             let element = (at - tensor.offset) / 4 * tensor.format.per_word();
             let words = (stop - at) / 4;
