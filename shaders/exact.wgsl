@@ -118,14 +118,13 @@ fn r24_add(a: R24, b: R24) -> R24 {
     let apart = u32(big.exponent - small.exponent);
     let wide_big = wide_shl(Wide(0u, big.significand), 32u);
     let wide_small = wide_shl(Wide(0u, small.significand), 32u);
+    // What this shifts out lies more than 32 bits below the sum's first and can decide no rounding.
     let kept = wide_shr(wide_small, apart);
-    let back = wide_shl(kept, apart);
-    let lost = back.hi != wide_small.hi || back.lo != wide_small.lo;
-    return r24_round(wide_add(wide_big, kept), big.exponent - 32, lost);
+    return r24_round(wide_add(wide_big, kept), big.exponent - 32, false);
 }
 
-// sqrt(v * 2^exponent) for a 128-bit v (highest word first) and an even exponent. Digit by digit, 26 bits: a square
-// root of a 24-bit-precise result is never a tie, so a sticky remainder decides every rounding.
+// sqrt(v * 2^exponent) for a 128-bit v (highest word first) and an even exponent. Digit by digit: 26 bits, and whether
+// there would be more, decide every rounding.
 fn r24_sqrt(v: vec4<u32>, exponent: i32) -> R24 {
     var w = v;
     var e = exponent;

@@ -7,6 +7,10 @@ use crate::Error;
 ///
 /// The formula is that of `torch.nn.utils.clip_grad_norm_`, except that at or below the limit nothing changes at all
 /// (PyTorch multiplies by `max_norm / (max_norm + eps)` at the limit). `norm` is that of the *unscaled* gradients.
+///
+/// After the step the norm of f32 gradients is at most `max_norm * (1 + 2^-22)` for a loss scale that is a power of two,
+/// and at most `max_norm * (1 + 1.5 * 2^-22)` for any other, whose inverse is rounded too. f16 and bf16 gradients add the
+/// rounding of each element into its format.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClipNorm {
     max_norm: f32,

@@ -1,0 +1,289 @@
+//! R24 arithmetic: that of `shaders/exact.wgsl`, run on every adapter, and that of the reference, against integers and
+//! against the CPU's own float unit.
+//!
+//! Nothing here rounds. A result is right if the true value, known only by how it compares to other numbers, lies
+//! between the midpoints to the result's neighbours, and on a midpoint only if the result is even.
+
+mod common;
+#[path = "exact/operands.rs"]
+mod operands;
+
+use std::cmp::Ordering;
+
+use common::adapters::label;
+use common::{gpus, runner};
+use gradclip::reference::{apply, exact};
+use gradclip::{Context, Format, R24, wgpu};
+use operands::{Case, Op, cases};
+
+const MAIN: &str = "
+@group(0) @binding(0) var<storage, read> cases: array<u32>;
+@group(0) @binding(1) var<storage, read_write> results: array<vec2<u32>>;
+
+fn fields(v: R24) -> vec2<u32> { return vec2<u32>(v.significand, bitcast<u32>(v.exponent)); }
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if id.x >= arrayLength(&results) { return; }
+    let at = id.x * 6u;
+    let w = vec4<u32>(cases[at + 1u], cases[at + 2u], cases[at + 3u], cases[at + 4u]);
+    let a = R24(w.x, bitcast<i32>(w.y));
+    let b = R24(w.z, bitcast<i32>(w.w));
+    var result = vec2<u32>(0u);
+    switch cases[at] {
+        case 0u: { result = fields(r24_mul(a, b)); }
+        case 1u: { result = fields(r24_div(a, b)); }
+        case 2u: { result = fields(r24_add(a, b)); }
+        case 3u: { result.x = u32(r24_less(a, b)); }
+        case 4u: { result = fields(r24_sqrt(w, bitcast<i32>(cases[at + 5u]))); }
+        case 5u: { result.x = multiply_bits(w.x, b); }
+        case 6u: { result = fields(r24_from_bits(w.x)); }
+        default: { result.x = shift_round(Wide(w.x, w.y), w.z, w.w != 0u); }
+    }
+    results[id.x] = result;
+}
+";
+
+fn on_gpu(gpu: &Context, cases: &[Case]) -> Vec<[u32; 2]> {
+    let device = gpu.device();
+    let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
+        label: Some("exact"),
+        source: wgpu::ShaderSource::Wgsl([include_str!("../shaders/exact.wgsl"), MAIN].concat().into()),
+    });
+    let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+        label: Some("exact"),
+        layout: None,
+        module: &module,
+        entry_point: Some("main"),
+        compilation_options: wgpu::PipelineCompilationOptions::default(),
+        cache: None,
+    });
+    let words: Vec<u32> =
+        cases.iter().flat_map(|case| std::iter::once(case.op as u32).chain(case.words)).collect();
+    let input = runner::upload(gpu, bytemuck::cast_slice(&words));
+    let output = runner::upload(gpu, &vec![0xff; cases.len() * 8]);
+    let group = device.create_bind_group(&wgpu::BindGroupDescriptor {
+        label: None,
+        layout: &pipeline.get_bind_group_layout(0),
+        entries: &[
+            wgpu::BindGroupEntry { binding: 0, resource: input.as_entire_binding() },
+            wgpu::BindGroupEntry { binding: 1, resource: output.as_entire_binding() },
+        ],
+    });
+    let mut encoder = device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+    let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+    pass.set_pipeline(&pipeline);
+    pass.set_bind_group(0, &group, &[]);
+    pass.dispatch_workgroups(u32::try_from(cases.len().div_ceil(64)).unwrap(), 1, 1);
+    drop(pass);
+    gpu.queue().submit([encoder.finish()]);
+    bytemuck::pod_collect_to_vec(&runner::download(gpu, &output).unwrap())
+}
+
+fn on_reference(case: &Case) -> [u32; 2] {
+    let fields = |v: R24| [v.significand, v.exponent.cast_unsigned()];
+    let (a, b) = case.operands();
+    match case.op {
+        Op::Mul => fields(exact::mul(a, b)),
+        Op::Div => fields(exact::div(a, b).unwrap()),
+        Op::Add => fields(exact::add(a, b)),
+        Op::Less => [u32::from(exact::compare(a, b) == Ordering::Less), 0],
+        Op::Sqrt => fields(exact::sqrt(case.radicand(), case.words[4].cast_signed())),
+        Op::Times => [apply::encode(Format::F32, case.words[0], b).unwrap_or(0x7f80_0000), 0],
+        Op::FromBits => fields(R24::from_f32(f32::from_bits(case.words[0])).unwrap()),
+        Op::Shift => {
+            // The reference has no remainder flag: a last bit that is shifted out together with another does the same.
+            let ([_, _, shift, more, _], wide) = (case.words, case.wide());
+            let (value, shift) = if wide >> 62 == 0 { (wide << 2, shift + 2) } else { (wide, shift) };
+            [u32::try_from(exact::shift_right_even(value | u64::from(more), shift)).unwrap(), 0]
+        }
+    }
+}
+
+/// `value / 2^shift`, to nearest, ties to even.
+fn shifted(value: u128, shift: u32) -> u32 {
+    let (kept, lost) = (value >> shift, value & ((1 << shift) - 1));
+    let up = match lost.cmp(&(1 << (shift - 1))) {
+        Ordering::Less => 0,
+        Ordering::Equal => kept & 1,
+        Ordering::Greater => 1,
+    };
+    u32::try_from(kept + up).unwrap()
+}
+
+/// A number of a true value or of a midpoint: the first times 2 to the second.
+type Number = (u128, i32);
+
+fn compare((m, e): Number, (n, k): Number) -> Ordering {
+    if m == 0 || n == 0 {
+        return m.cmp(&n);
+    }
+    let (m_zeros, n_zeros) = (m.leading_zeros(), n.leading_zeros());
+    let (m_top, n_top) = (e - m_zeros.cast_signed(), k - n_zeros.cast_signed());
+    m_top.cmp(&n_top).then((m << m_zeros).cmp(&(n << n_zeros)))
+}
+
+/// Whether a result is right, given how the true value compares to the midpoints below and above it.
+fn nearest(even: bool, below: Ordering, above: Ordering) -> Option<Found> {
+    let tie = below.is_eq() || above.is_eq();
+    let right = below.is_ge() && above.is_le() && (even || !tie);
+    right.then_some(if tie { Found::Tie } else { Found::Nearest })
+}
+
+#[derive(PartialEq)]
+enum Found {
+    Nearest,
+    Tie,
+}
+
+fn nearest_r24(got: R24, versus: impl Fn(Number) -> Ordering) -> Option<Found> {
+    let (s, e) = (u128::from(got.significand), got.exponent);
+    if s >> 23 != 1 {
+        return None;
+    }
+    // Below a power of two the neighbour is at half the distance.
+    let below = if s == 1 << 23 { (4 * s - 1, e - 2) } else { (2 * s - 1, e - 1) };
+    nearest(s % 2 == 0, versus(below), versus((2 * s + 1, e - 1)))
+}
+
+/// The value of f32 bits; those of infinity stand for 2^128.
+fn number(bits: u32) -> Number {
+    let (field, fraction) = (bits >> 23, u128::from(bits & 0x7f_ffff));
+    if field == 0 { (fraction, -149) } else { (fraction | 1 << 23, field.cast_signed() - 150) }
+}
+
+/// `None`: wrong. Else whether the true value was a tie.
+fn judge(case: &Case, [x, y]: [u32; 2]) -> Option<Found> {
+    let got = R24 { significand: x, exponent: y.cast_signed() };
+    let is = |right: bool| right.then_some(Found::Nearest);
+    let (a, b) = case.operands();
+    let (sa, sb) = (u128::from(a.significand), u128::from(b.significand));
+    match case.op {
+        Op::Mul if sa * sb == 0 => is(got == R24::ZERO),
+        Op::Div if sa == 0 => is(got == R24::ZERO),
+        Op::Sqrt if case.radicand() == 0 => is(got == R24::ZERO),
+        Op::Add if sa == 0 => is(got == b),
+        Op::Add if sb == 0 => is(got == a),
+        Op::Mul => nearest_r24(got, |n| compare((sa * sb, a.exponent + b.exponent), n)),
+        Op::Div => nearest_r24(got, |(n, k)| compare((sa, a.exponent - b.exponent), (n * sb, k))),
+        Op::Add => nearest_r24(got, |n| compare(sum(a, b), n)),
+        Op::Sqrt => {
+            let radicand = (case.radicand(), case.words[4].cast_signed());
+            nearest_r24(got, |(n, k)| compare(radicand, (n * n, 2 * k)))
+        }
+        Op::Less => is(x == u32::from(compare((sa, a.exponent), (sb, b.exponent)).is_lt())),
+        Op::FromBits => is(compare((u128::from(x), got.exponent), number(case.words[0])).is_eq()
+            && (x >> 23 == 1 || got == R24::ZERO)),
+        Op::Shift => {
+            let [_, _, shift, more, _] = case.words;
+            is(x == shifted(u128::from(case.wide()) << 2 | u128::from(more), shift + 2))
+        }
+        Op::Times => {
+            let (m, p) = number(case.words[0]);
+            let product = (m * sb, p + b.exponent);
+            let midpoint_above = |bits: u32| {
+                let (m, p) = number(bits);
+                (2 * m + 1, p - 1)
+            };
+            let below = x.checked_sub(1).map_or(Ordering::Greater, |b| compare(product, midpoint_above(b)));
+            match x.cmp(&0x7f80_0000) {
+                Ordering::Less => nearest(x % 2 == 0, below, compare(product, midpoint_above(x))),
+                Ordering::Equal => nearest(true, below, Ordering::Less),
+                Ordering::Greater => None,
+            }
+        }
+    }
+}
+
+/// The sum, or a number that compares to all midpoints as the sum does: nothing lies between a number and the midpoint
+/// above it, so of something far below only that it is there counts.
+fn sum(a: R24, b: R24) -> Number {
+    let (high, low) = if a.exponent >= b.exponent { (a, b) } else { (b, a) };
+    let high_part = u128::from(high.significand);
+    match high.exponent - low.exponent {
+        distance @ 0..=100 => ((high_part << distance) + u128::from(low.significand), low.exponent),
+        _ => ((high_part << 100) + 1, high.exponent - 100),
+    }
+}
+
+/// The float unit's answer, where operands and result are f32 and normal.
+fn on_the_cpu(case: &Case) -> Option<[u32; 2]> {
+    let normal = |v: f32| v.is_normal().then_some(v);
+    let float = |v: R24| normal(v.to_f64() as f32).filter(|&f| f64::from(f) == v.to_f64());
+    let (a, b) = case.operands();
+    let value = match case.op {
+        Op::Mul => float(a)? * float(b)?,
+        Op::Div => float(a)? / float(b)?,
+        Op::Add => float(a)? + float(b)?,
+        Op::Less => return Some([u32::from(float(a)? < float(b)?), 0]),
+        Op::Sqrt => {
+            let significand = u32::try_from(case.radicand()).ok().filter(|s| s >> 24 == 0)?;
+            float(R24 { significand, exponent: case.words[4].cast_signed() })?.sqrt()
+        }
+        Op::Times => {
+            return Some([normal(normal(f32::from_bits(case.words[0]))? * float(b)?)?.to_bits(), 0]);
+        }
+        Op::FromBits | Op::Shift => return None,
+    };
+    let bits = normal(value)?.to_bits();
+    Some([bits & 0x7f_ffff | 1 << 23, (bits >> 23).wrapping_sub(150)])
+}
+
+/// Checks every result; ties per operation.
+fn check(who: &str, cases: &[Case], results: &[[u32; 2]]) -> [usize; 8] {
+    assert_eq!(cases.len(), results.len());
+    let mut ties = [0; 8];
+    for (case, &got) in cases.iter().zip(results) {
+        match judge(case, got) {
+            None => panic!("{who}: {case:x?} gave {got:x?}"),
+            Some(found) => ties[case.op as usize] += usize::from(found == Found::Tie),
+        }
+    }
+    ties
+}
+
+#[test]
+fn the_reference_is_exact() {
+    let cases = cases();
+    let ties = check("reference", &cases, &cases.iter().map(on_reference).collect::<Vec<_>>());
+    for op in [Op::Mul, Op::Add, Op::Sqrt, Op::Times] {
+        assert!(ties[op as usize] > 100, "{op:?}: {ties:?}");
+    }
+    // A quotient of two 24-bit numbers is never a 25-bit one.
+    assert_eq!(ties[Op::Div as usize], 0);
+}
+
+#[test]
+fn every_adapter_is_exact() {
+    let cases = cases();
+    for gpu in gpus() {
+        check(&label(&gpu.info), &cases, &on_gpu(&gpu.context, &cases));
+    }
+}
+
+#[test]
+fn the_float_unit_agrees_in_range() {
+    let cases = cases();
+    let mut compared = [0; 8];
+    for gpu in gpus() {
+        for (case, got) in cases.iter().zip(on_gpu(&gpu.context, &cases)) {
+            if let Some(want) = on_the_cpu(case) {
+                compared[case.op as usize] += 1;
+                assert_eq!(got, want, "{}: {case:x?}", label(&gpu.info));
+            }
+        }
+    }
+    for op in [Op::Mul, Op::Div, Op::Add, Op::Less, Op::Sqrt, Op::Times] {
+        assert!(compared[op as usize] > 10_000, "{op:?}: {compared:?}");
+    }
+}
+
+#[test]
+fn the_judge_sees_a_wrong_bit() {
+    for case in cases().iter().step_by(7) {
+        let right = on_reference(case);
+        for wrong in [[right[0] ^ 1, right[1]], [right[0].wrapping_add(1), right[1]]] {
+            assert!(judge(case, wrong).is_none(), "{case:x?} {wrong:x?}");
+        }
+    }
+}
