@@ -14,6 +14,10 @@ const PARTIAL: &str = include_str!("../shaders/partial.wgsl");
 pub const VERDICT_WGSL: &str = include_str!("../shaders/verdict.wgsl");
 const NORM_PARTIALS: &str = include_str!("../shaders/norm_partials.wgsl");
 const NORM_FINISH: &str = include_str!("../shaders/norm_finish.wgsl");
+const LEDGER: &str = include_str!("../shaders/ledger.wgsl");
+const TENSOR_NORMS: &str = include_str!("../shaders/tensor_norms.wgsl");
+const SCALER_STATE: &str = include_str!("../shaders/scaler_state.wgsl");
+const SCALE_UPDATE: &str = include_str!("../shaders/scale_update.wgsl");
 const APPLY: &str = include_str!("../shaders/apply.wgsl");
 
 /// A kernel, its format and the number of windows that it binds.
@@ -23,6 +27,10 @@ pub enum Kernel {
     NormPartials(Format, u32),
     /// Partials to a verdict.
     NormFinish,
+    /// Partials to a norm per tensor.
+    TensorNorms,
+    /// Verdicts to the next loss scale.
+    ScaleUpdate,
     /// Gradients times factor, in place.
     Apply(Format, u32),
 }
@@ -34,6 +42,8 @@ impl Kernel {
         match self {
             Self::NormPartials(..) => "norm_partials",
             Self::NormFinish => "norm_finish",
+            Self::TensorNorms => "tensor_norms",
+            Self::ScaleUpdate => "scale_update",
             Self::Apply(..) => "apply",
         }
     }
@@ -45,7 +55,9 @@ impl Kernel {
             Self::NormPartials(format, windows) => {
                 [TILE, format_text(format), &window_text(windows, "read"), PARTIAL, NORM_PARTIALS].concat()
             }
-            Self::NormFinish => [EXACT, PARTIAL, VERDICT_WGSL, NORM_FINISH].concat(),
+            Self::NormFinish => [EXACT, PARTIAL, LEDGER, VERDICT_WGSL, NORM_FINISH].concat(),
+            Self::TensorNorms => [EXACT, PARTIAL, LEDGER, TENSOR_NORMS].concat(),
+            Self::ScaleUpdate => [EXACT, VERDICT_WGSL, SCALER_STATE, SCALE_UPDATE].concat(),
             Self::Apply(format, windows) => {
                 let windows = window_text(windows, "read_write") + &store_text(windows);
                 [EXACT, TILE, format_text(format), &windows, VERDICT_WGSL, APPLY].concat()
