@@ -33,6 +33,7 @@ pub(crate) struct Layouts {
     pub tensor_norms: wgpu::BindGroupLayout,
     pub scale_update: wgpu::BindGroupLayout,
     pub verdict: wgpu::BindGroupLayout,
+    pub delta_norm: wgpu::BindGroupLayout,
     windows: Mutex<HashMap<(bool, u32), wgpu::BindGroupLayout>>,
 }
 
@@ -80,6 +81,7 @@ impl Context {
                 tensor_norms: layout(device, "gradclip tensor_norms", &[Read, Read, Write, Uniform]),
                 scale_update: layout(device, "gradclip scale_update", &[Write, Uniform, Uniform]),
                 verdict: layout(device, "gradclip verdict", &[Write]),
+                delta_norm: layout(device, "gradclip delta_norm", &[Uniform, Read, Write]),
                 windows: Mutex::default(),
             }
         })?;
@@ -133,11 +135,12 @@ impl Shared {
 
     fn compile(&self, kernel: Kernel) -> wgpu::ComputePipeline {
         let (own, other) = match kernel {
-            Kernel::NormPartials(_, k) => (&self.layouts.norm_partials, self.window_layout(false, k)),
-            Kernel::NormFinish => (&self.layouts.norm_finish, self.layouts.step.clone()),
-            Kernel::TensorNorms => (&self.layouts.tensor_norms, self.layouts.step.clone()),
-            Kernel::ScaleUpdate => (&self.layouts.scale_update, self.layouts.verdict.clone()),
-            Kernel::Apply(_, k) => (&self.layouts.apply, self.window_layout(true, k)),
+            Kernel::DeltaNorm(_) => (&self.layouts.delta_norm, None),
+            Kernel::NormPartials(_, k) => (&self.layouts.norm_partials, Some(self.window_layout(false, k))),
+            Kernel::NormFinish => (&self.layouts.norm_finish, Some(self.layouts.step.clone())),
+            Kernel::TensorNorms => (&self.layouts.tensor_norms, Some(self.layouts.step.clone())),
+            Kernel::ScaleUpdate => (&self.layouts.scale_update, Some(self.layouts.verdict.clone())),
+            Kernel::Apply(_, k) => (&self.layouts.apply, Some(self.window_layout(true, k))),
         };
         let label = Some(kernel.name());
         let source =
@@ -148,7 +151,7 @@ impl Shared {
         let module = unsafe { self.device.create_shader_module_trusted(source, self.checks) };
         let layout = self.device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
             label,
-            bind_group_layouts: &[Some(own), Some(&other)],
+            bind_group_layouts: &[Some(own), other.as_ref()][..1 + usize::from(other.is_some())],
             immediate_size: 0,
         });
         self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {

@@ -351,24 +351,7 @@ fn lay_out(tensors: &[Tensor], slices: &[TensorSlice<'_>]) -> Result<Vec<PlanTen
     let mut numbers: HashMap<&wgpu::Buffer, usize> = HashMap::new();
     let mut layout = Vec::with_capacity(slices.len());
     for (tensor, slice) in tensors.iter().zip(slices) {
-        let name = || tensor.name.clone();
-        if !slice.offset.is_multiple_of(4) {
-            return Err(Error::Offset { tensor: name(), offset: slice.offset });
-        }
-        let end = u128::from(slice.offset) + 4 * u128::from(slice.format.words(slice.len));
-        if end > u128::from(slice.buffer.size()) {
-            return Err(Error::BeyondBuffer {
-                tensor: name(),
-                offset: slice.offset,
-                len: slice.len,
-                format: slice.format,
-                end,
-                size: slice.buffer.size(),
-            });
-        }
-        if !slice.buffer.usage().contains(wgpu::BufferUsages::STORAGE) {
-            return Err(Error::MissingUsage { tensor: name() });
-        }
+        check_slice(&tensor.name, slice)?;
         let next = numbers.len();
         let buffer = *numbers.entry(slice.buffer).or_insert(next);
         layout.push(PlanTensor { buffer, offset: slice.offset, len: slice.len, format: slice.format });
@@ -385,6 +368,29 @@ fn lay_out(tensors: &[Tensor], slices: &[TensorSlice<'_>]) -> Result<Vec<PlanTen
         }
     }
     Ok(layout)
+}
+
+/// Checks where one tensor lies.
+pub(crate) fn check_slice(tensor: &str, slice: &TensorSlice<'_>) -> Result<(), Error> {
+    let name = || tensor.to_owned();
+    if !slice.offset.is_multiple_of(4) {
+        return Err(Error::Offset { tensor: name(), offset: slice.offset });
+    }
+    let end = u128::from(slice.offset) + 4 * u128::from(slice.format.words(slice.len));
+    if end > u128::from(slice.buffer.size()) {
+        return Err(Error::BeyondBuffer {
+            tensor: name(),
+            offset: slice.offset,
+            len: slice.len,
+            format: slice.format,
+            end,
+            size: slice.buffer.size(),
+        });
+    }
+    if !slice.buffer.usage().contains(wgpu::BufferUsages::STORAGE) {
+        return Err(Error::MissingUsage { tensor: name() });
+    }
+    Ok(())
 }
 
 /// The verdict as the report buffer holds it before any step.

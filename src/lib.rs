@@ -59,6 +59,7 @@
 mod clip;
 mod compiled;
 mod context;
+mod delta_norm;
 mod error;
 mod format;
 mod grad_set;
@@ -77,6 +78,7 @@ mod step;
 
 pub use clip::{ClipNorm, LossScale};
 pub use context::Context;
+pub use delta_norm::DeltaNorm;
 pub use error::Error;
 pub use format::Format;
 pub use grad_set::{GradSet, GradSetBuilder, TensorSlice};
