@@ -1,7 +1,6 @@
 // Adds up the partials, takes the one square root, and decides: norm, clip coefficient, factor, found_inf.
 // One workgroup. Integers only.
 
-const THREADS = 256u;
 const SEGMENT_WORDS = 7u;
 const CENSUS_WORDS = 9u;
 const NONE = 0xffffffffu;
@@ -21,6 +20,8 @@ struct Limit {
     // f32 bits; infinity: no limit.
     max_norm: u32,
     eps: u32,
+    // A step whose norm is above this is skipped; infinity: none is.
+    skip_above: u32,
 }
 
 // Per tensor, filled in only where something was nonfinite: two words each (low, high) for the counts of NaN, +inf and
@@ -38,8 +39,6 @@ struct Report {
 // The loss scale, as f32 bits.
 @group(1) @binding(1) var<uniform> loss_scale: vec4<u32>;
 
-var<workgroup> low: array<vec4<u32>, 256>;
-var<workgroup> high: array<vec4<u32>, 256>;
 // Per format the largest magnitude.
 var<workgroup> largest: array<atomic<u32>, 3>;
 var<workgroup> nonfinite: u32;
@@ -53,42 +52,21 @@ fn main(@builtin(local_invocation_index) lane: u32) {
     if lane < 3u {
         atomicStore(&largest[lane], 0u);
     }
-    var top = 0u;
-    var sum_low = vec4<u32>(0u);
-    var sum_high = vec4<u32>(0u);
+    var sum = Sum(0u, vec4<u32>(0u), vec4<u32>(0u));
     var most = vec3<u32>(0u);
     for (var tile = lane; tile < finish.tile_count; tile += THREADS) {
         let part = partials[tile];
         let format = format_of(tile);
         most = max(most, select(vec3<u32>(0u), vec3<u32>(part.largest), vec3<u32>(format) == vec3<u32>(0u, 1u, 2u)));
-        let cell = part.largest / (CELL_BINADES << 23u);
-        let risen = max(cell, top);
-        sum_low = rise(sum_low, risen - top);
-        sum_high = rise(sum_high, risen - top);
-        top = risen;
-        let digits = rise(vec4<u32>(part.digit_0, part.digit_1, part.digit_2, part.digit_3), top - cell);
-        let bytes = (vec4<u32>(part.carries) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(0xffu);
-        sum_low += digits;
-        sum_high += rise(bytes, top - cell) + vec4<u32>(sum_low < digits);
+        sum = add_tile(sum, part);
     }
     workgroupBarrier();
     for (var format = 0u; format < 3u; format += 1u) {
         atomicMax(&largest[format], most[format]);
     }
-    workgroupBarrier();
+    let all_top = add_up(lane, sum);
     let all = vec3<u32>(atomicLoad(&largest[0]), atomicLoad(&largest[1]), atomicLoad(&largest[2]));
     let peak = max(max(all.x, all.y), all.z);
-    let all_top = peak / (CELL_BINADES << 23u);
-    low[lane] = rise(sum_low, all_top - top);
-    high[lane] = rise(sum_high, all_top - top);
-    for (var stride = THREADS / 2u; stride > 0u; stride /= 2u) {
-        workgroupBarrier();
-        if lane < stride {
-            let added = low[lane] + low[lane + stride];
-            high[lane] += high[lane + stride] + vec4<u32>(added < low[lane]);
-            low[lane] = added;
-        }
-    }
     if lane == 0u {
         nonfinite = u32(peak >= NONFINITE);
         decide(all, all_top);
@@ -98,37 +76,25 @@ fn main(@builtin(local_invocation_index) lane: u32) {
     }
 }
 
-// The square root of the sum of digit_i * 2^(22 (top - i) - 254), rounded to 24 bits.
-fn norm_scaled(top: u32) -> R24 {
-    var v = vec4<u32>(0u);
-    for (var i = 0u; i < 4u; i += 1u) {
-        // v * 2^22 + digit: 128 bits suffice, since the planner keeps a set below 2^39 elements.
-        v = vec4<u32>(
-            (v.x << 22u) | (v.y >> 10u),
-            (v.y << 22u) | (v.z >> 10u),
-            (v.z << 22u) | (v.w >> 10u),
-            v.w << 22u,
-        );
-        let w = v.w + low[0][i];
-        let carry = u32(w < v.w);
-        let z = v.z + high[0][i];
-        let z_carried = z + carry;
-        let y = v.y + u32(z < v.z) + u32(z_carried < z);
-        v = vec4<u32>(v.x + u32(y < v.y), y, z_carried, w);
-    }
-    return r24_sqrt(v, 22 * (i32(top) - 3) - 254);
-}
-
 fn decide(all: vec3<u32>, top: u32) {
     let scale = loss_scale.x;
     report.verdict.scale = bitcast<f32>(scale);
     report.verdict.run += 1u;
+    report.verdict.found_inf = 0u;
+    report.verdict.overflow = 0u;
+    report.verdict.above = 0u;
     if max(max(all.x, all.y), all.z) >= NONFINITE {
-        refuse(R24(0u, 0), 0u);
+        refuse(R24(0u, 0));
+        report.verdict.found_inf = 1u;
         return;
     }
     let inverse = r24_div(R24_ONE, r24_from_bits(scale));
     let norm = r24_mul(norm_scaled(top), inverse);
+    if limit.skip_above < NONFINITE && r24_less(r24_from_bits(limit.skip_above), norm) {
+        refuse(norm);
+        report.verdict.above = 1u;
+        return;
+    }
     var coefficient = R24_ONE;
     if limit.max_norm < NONFINITE {
         let max_norm = r24_from_bits(limit.max_norm);
@@ -138,11 +104,12 @@ fn decide(all: vec3<u32>, top: u32) {
     }
     let factor = r24_mul(coefficient, inverse);
     if overflows(all, factor) {
-        refuse(norm, 1u);
+        refuse(norm);
+        report.verdict.found_inf = 1u;
+        report.verdict.overflow = 1u;
         return;
     }
-    report.verdict.found_inf = 0u;
-    report.verdict.overflow = 0u;
+    report.verdict.skip = 0u;
     write_factor(factor);
     write_norm(norm, coefficient);
 }
@@ -155,9 +122,8 @@ fn overflows(all: vec3<u32>, factor: R24) -> bool {
         || multiply_bits(all.z, factor) >= 0x7f7f8000u;
 }
 
-fn refuse(norm: R24, overflow: u32) {
-    report.verdict.found_inf = 1u;
-    report.verdict.overflow = overflow;
+fn refuse(norm: R24) {
+    report.verdict.skip = 1u;
     report.verdict.apply = 0u;
     report.verdict.factor = 0.0;
     report.verdict.factor_significand = 0u;

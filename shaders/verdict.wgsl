@@ -1,9 +1,13 @@
 // What a step decided. A kernel that applies the factor itself (a fused optimizer) binds this as read-only storage.
 struct Verdict {
-    // 1: a gradient was NaN or infinite, or a result would not fit its format. Skip the step; no gradient changed.
+    // 1: skip the step. No gradient changed. The next three say why.
+    skip: u32,
+    // 1: a gradient was NaN or infinite, or a result would not fit its format.
     found_inf: u32,
     // 1: all gradients were finite, but a result would not fit its format. Then found_inf is 1 too.
     overflow: u32,
+    // 1: the norm was above the threshold from which steps are skipped.
+    above: u32,
     // What is left to do to the gradients: 0 nothing, 1 multiply by `factor`, 2 multiply by the exact factor below,
     // which f32 cannot hold.
     apply: u32,
@@ -21,4 +25,7 @@ struct Verdict {
     scale: f32,
     // How many steps of this set the GPU has run, modulo 2^32.
     run: u32,
+    // The run that the loss scale was last updated from.
+    consumed: u32,
+    reserved: u32,
 }

@@ -1,8 +1,11 @@
 //! A plan turned into buffers, bind groups and pipelines of one device.
 
-use crate::context::{Shared, guarded, kernels};
+use std::sync::{Mutex, PoisonError};
+
+use crate::context::{Shared, empty, filled, group, guarded, kernels};
 use crate::plan::{Dispatch, PARTIAL_BYTES, Plan, PlanTensor};
 use crate::report::{CENSUS_BYTES, VERDICT_BYTES};
+use crate::shader::Kernel;
 use crate::{Error, grad_set::not_run};
 
 /// Uniform slots and spare windows are this far apart: WebGPU's largest alignment.
@@ -93,6 +96,27 @@ pub(crate) struct Compiled {
     norm_partials: wgpu::BindGroup,
     apply: wgpu::BindGroup,
     dispatches: Vec<Bound>,
+    /// Made when a report first asks for them.
+    after: Mutex<Option<Measure>>,
+    tensor_norms: Mutex<Option<Measure>>,
+}
+
+/// A kernel beside the step, and what it writes.
+#[derive(Debug, Clone)]
+pub(crate) struct Measure {
+    pub output: wgpu::Buffer,
+    pipeline: wgpu::ComputePipeline,
+    group: wgpu::BindGroup,
+    groups: (u32, u32),
+}
+
+impl Measure {
+    pub fn record(&self, pass: &mut wgpu::ComputePass<'_>, step: &wgpu::BindGroup) {
+        pass.set_pipeline(&self.pipeline);
+        pass.set_bind_group(0, &self.group, &[]);
+        pass.set_bind_group(1, step, &[]);
+        pass.dispatch_workgroups(self.groups.0, self.groups.1, 1);
+    }
 }
 
 #[derive(Debug)]
@@ -134,13 +158,91 @@ impl Compiled {
             )
         })?;
         let dispatches = bind(shared, set, &plan, &layout, &scratch, buffers)?;
-        Ok(Self { plan, layout, norm_finish, scratch, norm_partials, apply, dispatches })
+        Ok(Self {
+            plan,
+            layout,
+            norm_finish,
+            scratch,
+            norm_partials,
+            apply,
+            dispatches,
+            after: Mutex::default(),
+            tensor_norms: Mutex::default(),
+        })
     }
 
     /// Points the dispatches at other buffers with the same layout.
     pub fn rebind(&mut self, shared: &Shared, set: &str, buffers: &[wgpu::Buffer]) -> Result<(), Error> {
         self.dispatches = bind(shared, set, &self.plan, &self.layout, &self.scratch, buffers)?;
         Ok(())
+    }
+
+    /// `norm_finish` once more, into a report of its own.
+    pub fn after(&self, shared: &Shared) -> Result<Measure, Error> {
+        let mut made = self.after.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(measure) = &*made {
+            return Ok(measure.clone());
+        }
+        let output = self.scratch.new_report(shared)?;
+        let pipeline = shared.pipeline(Kernel::NormFinish)?;
+        let group = guarded(&shared.device, "binding the norm after", || {
+            let resources = [
+                self.scratch.table.as_entire_binding(),
+                self.scratch.partials.as_entire_binding(),
+                output.as_entire_binding(),
+                uniform(&self.scratch, 0, size_of::<FinishUniform>()),
+            ];
+            group(shared, &shared.layouts.norm_finish, &resources)
+        })?;
+        Ok(made.insert(Measure { output, pipeline, group, groups: (1, 1) }).clone())
+    }
+
+    /// The norm of each tensor.
+    pub fn tensor_norms(&self, shared: &Shared) -> Result<Measure, Error> {
+        let mut made = self.tensor_norms.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(measure) = &*made {
+            return Ok(measure.clone());
+        }
+        let tensors = self.layout.len().max(1);
+        let mut ranges = vec![[0u32; 2]; tensors];
+        for segment in &self.plan.segments {
+            let [first, count] = &mut ranges[segment.tensor];
+            if *count == 0 {
+                *first = segment.first_tile;
+            }
+            *count += segment.tiles;
+        }
+        let most = shared.device.limits().max_compute_workgroups_per_dimension;
+        let x = (tensors as u32).min(most);
+        let pipeline = shared.pipeline(Kernel::TensorNorms)?;
+        let (output, group) = guarded(&shared.device, "allocating tensor norms", || {
+            use wgpu::BufferUsages as Usage;
+            let ranges = filled(shared, "gradclip ranges", Usage::STORAGE, bytemuck::cast_slice(&ranges));
+            let count = [self.layout.len() as u32, 0, 0, 0];
+            let count = filled(shared, "gradclip count", Usage::UNIFORM, bytemuck::cast_slice(&count));
+            let usage = Usage::STORAGE | Usage::COPY_SRC;
+            let output = filled(shared, "gradclip tensor norms", usage, &vec![0; tensors * 8]);
+            let resources = [
+                ranges.as_entire_binding(),
+                self.scratch.partials.as_entire_binding(),
+                output.as_entire_binding(),
+                count.as_entire_binding(),
+            ];
+            let group = group(shared, &shared.layouts.tensor_norms, &resources);
+            (output, group)
+        })?;
+        let groups = (x, (tensors as u32).div_ceil(x));
+        Ok(made.insert(Measure { output, pipeline, group, groups }).clone())
+    }
+
+    /// Where the norm after was written, if it was ever asked for.
+    pub fn after_buffer(&self) -> Option<wgpu::Buffer> {
+        self.after.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|m| m.output.clone())
+    }
+
+    /// Where the norms of the tensors were written, if they were ever asked for.
+    pub fn tensor_norms_buffer(&self) -> Option<wgpu::Buffer> {
+        self.tensor_norms.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|m| m.output.clone())
     }
 
     pub fn record_norm_partials(&self, pass: &mut wgpu::ComputePass<'_>) {
@@ -253,39 +355,5 @@ fn uniform(scratch: &Scratch, slot: u64, size: usize) -> wgpu::BindingResource<'
         offset: slot * STRIDE,
         // Uniform structs are padded to 16 bytes.
         size: wgpu::BufferSize::new((size as u64).next_multiple_of(16)),
-    })
-}
-
-fn group(
-    shared: &Shared,
-    layout: &wgpu::BindGroupLayout,
-    resources: &[wgpu::BindingResource<'_>],
-) -> wgpu::BindGroup {
-    let entries: Vec<wgpu::BindGroupEntry<'_>> = (0..)
-        .zip(resources)
-        .map(|(binding, resource)| wgpu::BindGroupEntry { binding, resource: resource.clone() })
-        .collect();
-    shared.device.create_bind_group(&wgpu::BindGroupDescriptor {
-        label: Some("gradclip"),
-        layout,
-        entries: &entries,
-    })
-}
-
-fn empty(shared: &Shared, label: &str, size: u64) -> wgpu::Buffer {
-    shared.device.create_buffer(&wgpu::BufferDescriptor {
-        label: Some(label),
-        size,
-        usage: wgpu::BufferUsages::STORAGE,
-        mapped_at_creation: false,
-    })
-}
-
-fn filled(shared: &Shared, label: &str, usage: wgpu::BufferUsages, bytes: &[u8]) -> wgpu::Buffer {
-    use wgpu::util::DeviceExt as _;
-    shared.device.create_buffer_init(&wgpu::util::BufferInitDescriptor {
-        label: Some(label),
-        contents: bytes,
-        usage,
     })
 }

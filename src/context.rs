@@ -30,6 +30,10 @@ pub(crate) struct Layouts {
     pub norm_finish: wgpu::BindGroupLayout,
     pub apply: wgpu::BindGroupLayout,
     pub step: wgpu::BindGroupLayout,
+    pub tensor_norms: wgpu::BindGroupLayout,
+    pub scale_update: wgpu::BindGroupLayout,
+    pub verdict: wgpu::BindGroupLayout,
+    pub delta_norm: wgpu::BindGroupLayout,
     windows: Mutex<HashMap<(bool, u32), wgpu::BindGroupLayout>>,
 }
 
@@ -74,6 +78,10 @@ impl Context {
                 norm_finish: layout(device, "gradclip norm_finish", &[Read, Read, Write, Uniform]),
                 apply: layout(device, "gradclip apply", &[Read, Read]),
                 step: layout(device, "gradclip step", &[Uniform, Uniform]),
+                tensor_norms: layout(device, "gradclip tensor_norms", &[Read, Read, Write, Uniform]),
+                scale_update: layout(device, "gradclip scale_update", &[Write, Uniform, Uniform]),
+                verdict: layout(device, "gradclip verdict", &[Write]),
+                delta_norm: layout(device, "gradclip delta_norm", &[Uniform, Read, Write]),
                 windows: Mutex::default(),
             }
         })?;
@@ -127,9 +135,12 @@ impl Shared {
 
     fn compile(&self, kernel: Kernel) -> wgpu::ComputePipeline {
         let (own, other) = match kernel {
-            Kernel::NormPartials(_, k) => (&self.layouts.norm_partials, self.window_layout(false, k)),
-            Kernel::NormFinish => (&self.layouts.norm_finish, self.layouts.step.clone()),
-            Kernel::Apply(_, k) => (&self.layouts.apply, self.window_layout(true, k)),
+            Kernel::DeltaNorm(_) => (&self.layouts.delta_norm, None),
+            Kernel::NormPartials(_, k) => (&self.layouts.norm_partials, Some(self.window_layout(false, k))),
+            Kernel::NormFinish => (&self.layouts.norm_finish, Some(self.layouts.step.clone())),
+            Kernel::TensorNorms => (&self.layouts.tensor_norms, Some(self.layouts.step.clone())),
+            Kernel::ScaleUpdate => (&self.layouts.scale_update, Some(self.layouts.verdict.clone())),
+            Kernel::Apply(_, k) => (&self.layouts.apply, Some(self.window_layout(true, k))),
         };
         let label = Some(kernel.name());
         let source =
@@ -140,7 +151,7 @@ impl Shared {
         let module = unsafe { self.device.create_shader_module_trusted(source, self.checks) };
         let layout = self.device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
             label,
-            bind_group_layouts: &[Some(own), Some(&other)],
+            bind_group_layouts: &[Some(own), other.as_ref()][..1 + usize::from(other.is_some())],
             immediate_size: 0,
         });
         self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
@@ -220,4 +231,41 @@ fn check_limits(limits: &wgpu::Limits) -> Result<(), Error> {
 /// The pipelines of one format for a number of windows.
 pub(crate) fn kernels(format: Format, windows: u32) -> (Kernel, Kernel) {
     (Kernel::NormPartials(format, windows), Kernel::Apply(format, windows))
+}
+
+/// A bind group of these resources, in order.
+pub(crate) fn group(
+    shared: &Shared,
+    layout: &wgpu::BindGroupLayout,
+    resources: &[wgpu::BindingResource<'_>],
+) -> wgpu::BindGroup {
+    let entries: Vec<wgpu::BindGroupEntry<'_>> = (0..)
+        .zip(resources)
+        .map(|(binding, resource)| wgpu::BindGroupEntry { binding, resource: resource.clone() })
+        .collect();
+    shared.device.create_bind_group(&wgpu::BindGroupDescriptor {
+        label: Some("gradclip"),
+        layout,
+        entries: &entries,
+    })
+}
+
+/// A storage buffer of zeros.
+pub(crate) fn empty(shared: &Shared, label: &str, size: u64) -> wgpu::Buffer {
+    shared.device.create_buffer(&wgpu::BufferDescriptor {
+        label: Some(label),
+        size,
+        usage: wgpu::BufferUsages::STORAGE,
+        mapped_at_creation: false,
+    })
+}
+
+/// A buffer with these bytes.
+pub(crate) fn filled(shared: &Shared, label: &str, usage: wgpu::BufferUsages, bytes: &[u8]) -> wgpu::Buffer {
+    use wgpu::util::DeviceExt as _;
+    shared.device.create_buffer_init(&wgpu::util::BufferInitDescriptor {
+        label: Some(label),
+        contents: bytes,
+        usage,
+    })
 }

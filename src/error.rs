@@ -136,6 +136,75 @@ pub enum Error {
     /// The loss scale is not positive and finite.
     #[error("loss scale {0} must be positive and finite; 1 means that the loss was not scaled")]
     LossScale(f32),
+    /// A field of the scaler's configuration is outside its domain.
+    #[error("{field} {value} must {must}")]
+    Config {
+        /// Field of [`ScalerConfig`](crate::ScalerConfig).
+        field: &'static str,
+        /// Its value.
+        value: String,
+        /// The domain.
+        must: &'static str,
+    },
+    /// A saved state cannot be loaded.
+    #[error("the scaler state cannot be loaded: {what}")]
+    State {
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A set has an open step already.
+    #[error(
+        "set \"{set}\" has an open step: its gradients are unscaled once per update; pass the open step to \
+         GradScaler::update, or drop it, before the next begin"
+    )]
+    StepOpen {
+        /// Name of the set.
+        set: String,
+    },
+    /// A set has an open step under another scaler.
+    #[error(
+        "set \"{set}\" has a step under another GradScaler; an optimizer belongs to the scaler whose scale multiplied \
+         its loss"
+    )]
+    OtherScaler {
+        /// Name of the set.
+        set: String,
+    },
+    /// A set and a scaler belong to different contexts.
+    #[error("set \"{set}\" was built with another Context than this GradScaler; build both with one Context")]
+    OtherContext {
+        /// Name of the set.
+        set: String,
+    },
+    /// An optimizer with an open step is missing from an update.
+    #[error(
+        "optimizer \"{set}\" has an open step: the loss scale stands still until every optimizer of the scaler was \
+         recorded; pass its step to GradScaler::update, or drop it"
+    )]
+    LeftOut {
+        /// Name of the set.
+        set: String,
+    },
+    /// An update without steps.
+    #[error(
+        "GradScaler::update needs the recorded step of every optimizer; without one there is nothing to update from"
+    )]
+    NoSteps,
+    /// Too many steps were skipped in a row.
+    #[error(
+        "{skipped} steps in a row were skipped: the gradients stay infinite or NaN however small the loss scale; look \
+         for the cause, then call GradScaler::resume to go on"
+    )]
+    TooManySkipped {
+        /// Skipped steps in a row.
+        skipped: u32,
+    },
+    /// The encoder of an update was dropped.
+    #[error("the encoder of update {update} was dropped, so that update never ran and has no report")]
+    Dropped {
+        /// Number of the update.
+        update: u64,
+    },
     /// The step that a report was asked for never ran.
     #[error(
         "set \"{set}\": no step has run on the GPU since the last report; submit the encoder that recorded it, \
@@ -146,11 +215,9 @@ pub enum Error {
         set: String,
     },
     /// The GPU did not finish in time.
-    #[error(
-        "set \"{set}\": the GPU did not finish within {seconds} s; is the device lost or the queue very long?"
-    )]
+    #[error("{set}: the GPU did not finish within {seconds} s; is the device lost or the queue very long?")]
     Timeout {
-        /// Name of the set.
+        /// Name of the set, or `GradScaler`.
         set: String,
         /// Seconds waited.
         seconds: u64,

@@ -1,13 +1,15 @@
 //! The gradients of one optimizer: one plan, one norm, one verdict.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::compiled::{Compiled, Scratch};
+use crate::context::{filled, group, guarded};
 use crate::plan::{Plan, PlanLimits, PlanTensor};
 use crate::report::Verdict;
 use crate::shader::Kernel;
-use crate::{ClipNorm, Context, Error, Format, LossScale, context::guarded};
+use crate::{ClipNorm, Context, Error, Format, GradScaler, LossScale};
 
 /// Step parameters kept for reuse. Training has one limit and few scales; a schedule moves through them in order.
 const KEPT_STEPS: usize = 16;
@@ -44,13 +46,32 @@ pub struct GradSet {
     pub(crate) report: wgpu::Buffer,
     pub(crate) reading: Mutex<crate::readback::Reading>,
     pub(crate) compiled: Compiled,
+    pub(crate) id: u64,
+    /// The scaler that has a step of this set open; 0: none.
+    pub(crate) open_under: AtomicU64,
+    /// The verdict for `scale_update`.
+    pub(crate) verdict_group: wgpu::BindGroup,
     limits: PlanLimits,
     norm_finish: wgpu::ComputePipeline,
     steps: Mutex<VecDeque<(StepKey, wgpu::BindGroup)>>,
 }
 
-/// Bits of scale, max_norm and eps.
-type StepKey = [u32; 3];
+/// Scaler (0: none) and the bits of scale, max_norm, eps and skip_above.
+type StepKey = (u64, [u32; 4]);
+
+/// Where the loss scale comes from.
+#[derive(Clone, Copy)]
+pub(crate) enum ScaleSource<'a> {
+    Value(LossScale),
+    Scaler(&'a GradScaler),
+}
+
+/// What a report asks for beside the step.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Also {
+    pub norm_after: bool,
+    pub tensor_norms: bool,
+}
 
 /// Collects the tensors of a [`GradSet`].
 #[derive(Debug)]
@@ -95,7 +116,19 @@ impl<'a> GradSetBuilder<'a> {
         let report = scratch.new_report(shared)?;
         let buffers: Vec<wgpu::Buffer> = self.slices.iter().map(|s| s.buffer.clone()).collect();
         let compiled = Compiled::new(shared, &self.name, plan, layout, scratch, &report, &buffers)?;
+        let verdict_group = guarded(&shared.device, "binding a verdict", || {
+            let verdict = wgpu::BufferBinding {
+                buffer: &report,
+                offset: 0,
+                size: wgpu::BufferSize::new(crate::report::VERDICT_BYTES),
+            };
+            group(shared, &shared.layouts.verdict, &[wgpu::BindingResource::Buffer(verdict)])
+        })?;
+        static NEXT: AtomicU64 = AtomicU64::new(1);
         Ok(GradSet {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            open_under: AtomicU64::new(0),
+            verdict_group,
             norm_finish: shared.pipeline(Kernel::NormFinish)?,
             name: self.name,
             context: context.clone(),
@@ -160,7 +193,40 @@ impl GradSet {
         scale: LossScale,
         clip: Option<ClipNorm>,
     ) -> Result<(), Error> {
-        let step = self.step_group(scale, clip)?;
+        self.record_step(encoder, ScaleSource::Value(scale), clip, None, true, Also::default())
+    }
+
+    /// [`GradSet::record`] without the write: the verdict is decided, and the gradients stay as they are. For a kernel
+    /// that binds [`GradSet::verdict`], multiplies by `factor` itself and does nothing if `skip` is set.
+    ///
+    /// # Errors
+    /// As [`GradSet::record`].
+    pub fn record_deferred(
+        &self,
+        encoder: &mut wgpu::CommandEncoder,
+        scale: LossScale,
+        clip: Option<ClipNorm>,
+    ) -> Result<(), Error> {
+        self.record_step(encoder, ScaleSource::Value(scale), clip, None, false, Also::default())
+    }
+
+    pub(crate) fn record_step(
+        &self,
+        encoder: &mut wgpu::CommandEncoder,
+        scale: ScaleSource<'_>,
+        clip: Option<ClipNorm>,
+        skip_above: Option<f32>,
+        apply: bool,
+        also: Also,
+    ) -> Result<(), Error> {
+        let shared = &self.context.shared;
+        let step = self.step_group(scale, clip, skip_above)?;
+        let tensor_norms = also.tensor_norms.then(|| self.compiled.tensor_norms(shared)).transpose()?;
+        let after = also.norm_after.then(|| self.compiled.after(shared)).transpose()?;
+        // Measured as if unscaled already: which the gradients then are.
+        let measure = ScaleSource::Value(LossScale::ONE);
+        let after = after.map(|after| Ok((after, self.step_group(measure, None, None)?))).transpose()?;
+
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
             label: Some("gradclip"),
             timestamp_writes: None,
@@ -170,7 +236,16 @@ impl GradSet {
         pass.set_bind_group(0, &self.compiled.norm_finish, &[]);
         pass.set_bind_group(1, &step, &[]);
         pass.dispatch_workgroups(1, 1, 1);
-        self.compiled.record_apply(&mut pass);
+        if let Some(norms) = tensor_norms {
+            norms.record(&mut pass, &step);
+        }
+        if apply {
+            self.compiled.record_apply(&mut pass);
+        }
+        if let Some((after, step)) = after {
+            self.compiled.record_norm_partials(&mut pass);
+            after.record(&mut pass, &step);
+        }
         drop(pass);
         self.reading.lock().unwrap_or_else(PoisonError::into_inner).recorded += 1;
         Ok(())
@@ -216,9 +291,19 @@ impl GradSet {
 
     /// Parameters travel in a buffer that is written once and never again, so that two steps in one encoder, or two
     /// encoders submitted in any order, cannot see each other's.
-    fn step_group(&self, scale: LossScale, clip: Option<ClipNorm>) -> Result<wgpu::BindGroup, Error> {
+    fn step_group(
+        &self,
+        scale: ScaleSource<'_>,
+        clip: Option<ClipNorm>,
+        skip_above: Option<f32>,
+    ) -> Result<wgpu::BindGroup, Error> {
         let (max_norm, eps) = clip.map_or((f32::INFINITY, 0.0), |c| (c.max_norm(), c.eps()));
-        let key = [scale.get(), max_norm, eps].map(f32::to_bits);
+        let (scaler, value) = match scale {
+            ScaleSource::Value(scale) => (0, scale.get()),
+            ScaleSource::Scaler(scaler) => (scaler.id, 0.0),
+        };
+        let bits = [value, max_norm, eps, skip_above.unwrap_or(f32::INFINITY)].map(f32::to_bits);
+        let key = (scaler, bits);
         let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, group)) = steps.iter().find(|(k, _)| *k == key) {
             return Ok(group.clone());
@@ -226,33 +311,20 @@ impl GradSet {
         let shared = &self.context.shared;
         let what = format!("set \"{}\": step parameters", self.name);
         let group = guarded(&shared.device, &what, || {
-            let buffer = shared.device.create_buffer(&wgpu::BufferDescriptor {
-                label: Some("gradclip step"),
-                size: 512,
-                usage: wgpu::BufferUsages::UNIFORM,
-                mapped_at_creation: true,
-            });
-            if let Ok(mut view) = buffer.get_mapped_range_mut(..) {
-                let mut words = [0u32; 128];
-                (words[0], words[1], words[64]) = (key[1], key[2], key[0]);
-                view.copy_from_slice(bytemuck::cast_slice(&words));
-            }
-            buffer.unmap();
-            let part = |offset| {
-                wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-                    buffer: &buffer,
-                    offset,
-                    size: wgpu::BufferSize::new(256),
-                })
+            let mut words = [0u32; 128];
+            words[..3].copy_from_slice(&bits[1..]);
+            words[64] = bits[0];
+            let bytes = bytemuck::cast_slice(&words);
+            let buffer = filled(shared, "gradclip step", wgpu::BufferUsages::UNIFORM, bytes);
+            let part = |buffer, offset, size| {
+                let size = wgpu::BufferSize::new(size);
+                wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size })
             };
-            shared.device.create_bind_group(&wgpu::BindGroupDescriptor {
-                label: Some("gradclip step"),
-                layout: &shared.layouts.step,
-                entries: &[
-                    wgpu::BindGroupEntry { binding: 0, resource: part(0) },
-                    wgpu::BindGroupEntry { binding: 1, resource: part(256) },
-                ],
-            })
+            let scale = match scale {
+                ScaleSource::Value(_) => part(&buffer, 256, 16),
+                ScaleSource::Scaler(scaler) => part(&scaler.state, 0, 16),
+            };
+            group(shared, &shared.layouts.step, &[part(&buffer, 0, 16), scale])
         })?;
         if steps.len() == KEPT_STEPS {
             steps.pop_front();
@@ -279,24 +351,7 @@ fn lay_out(tensors: &[Tensor], slices: &[TensorSlice<'_>]) -> Result<Vec<PlanTen
     let mut numbers: HashMap<&wgpu::Buffer, usize> = HashMap::new();
     let mut layout = Vec::with_capacity(slices.len());
     for (tensor, slice) in tensors.iter().zip(slices) {
-        let name = || tensor.name.clone();
-        if !slice.offset.is_multiple_of(4) {
-            return Err(Error::Offset { tensor: name(), offset: slice.offset });
-        }
-        let end = u128::from(slice.offset) + 4 * u128::from(slice.format.words(slice.len));
-        if end > u128::from(slice.buffer.size()) {
-            return Err(Error::BeyondBuffer {
-                tensor: name(),
-                offset: slice.offset,
-                len: slice.len,
-                format: slice.format,
-                end,
-                size: slice.buffer.size(),
-            });
-        }
-        if !slice.buffer.usage().contains(wgpu::BufferUsages::STORAGE) {
-            return Err(Error::MissingUsage { tensor: name() });
-        }
+        check_slice(&tensor.name, slice)?;
         let next = numbers.len();
         let buffer = *numbers.entry(slice.buffer).or_insert(next);
         layout.push(PlanTensor { buffer, offset: slice.offset, len: slice.len, format: slice.format });
@@ -315,7 +370,30 @@ fn lay_out(tensors: &[Tensor], slices: &[TensorSlice<'_>]) -> Result<Vec<PlanTen
     Ok(layout)
 }
 
+/// Checks where one tensor lies.
+pub(crate) fn check_slice(tensor: &str, slice: &TensorSlice<'_>) -> Result<(), Error> {
+    let name = || tensor.to_owned();
+    if !slice.offset.is_multiple_of(4) {
+        return Err(Error::Offset { tensor: name(), offset: slice.offset });
+    }
+    let end = u128::from(slice.offset) + 4 * u128::from(slice.format.words(slice.len));
+    if end > u128::from(slice.buffer.size()) {
+        return Err(Error::BeyondBuffer {
+            tensor: name(),
+            offset: slice.offset,
+            len: slice.len,
+            format: slice.format,
+            end,
+            size: slice.buffer.size(),
+        });
+    }
+    if !slice.buffer.usage().contains(wgpu::BufferUsages::STORAGE) {
+        return Err(Error::MissingUsage { tensor: name() });
+    }
+    Ok(())
+}
+
 /// The verdict as the report buffer holds it before any step.
 pub(crate) fn not_run() -> [u8; size_of::<Verdict>()] {
-    bytemuck::cast(Verdict::NOT_RUN)
+    bytemuck::cast(Verdict::not_run())
 }

@@ -59,6 +59,7 @@
 mod clip;
 mod compiled;
 mod context;
+mod delta_norm;
 mod error;
 mod format;
 mod grad_set;
@@ -68,17 +69,28 @@ mod r24;
 mod readback;
 pub mod reference;
 mod report;
+mod reports;
+mod scaler;
+mod scaler_config;
+mod scaler_state;
 mod shader;
+mod step;
 
 pub use clip::{ClipNorm, LossScale};
 pub use context::Context;
+pub use delta_norm::DeltaNorm;
 pub use error::Error;
 pub use format::Format;
 pub use grad_set::{GradSet, GradSetBuilder, TensorSlice};
 pub use nonfinite::Nonfinite;
 pub use r24::R24;
 pub use report::{Report, TensorReport, Verdict};
+pub use reports::{StepReport, UpdateReport};
+pub use scaler::GradScaler;
+pub use scaler_config::{HysteresisRefill, ScaleMode, ScalerConfig};
+pub use scaler_state::ScalerState;
 pub use shader::{Kernel, VERDICT_WGSL};
+pub use step::{Accumulating, Clipped, Recorded, Unscaled};
 pub use wgpu;
 
 #[cfg(doctest)]

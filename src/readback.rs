@@ -8,7 +8,7 @@ use futures_intrusive::channel::shared::{OneshotReceiver, oneshot_channel};
 
 use crate::context::guarded;
 use crate::report::Verdict;
-use crate::{Error, GradSet, Report};
+use crate::{Context, Error, GradSet, Report};
 
 /// How long [`GradSet::read_report`] waits.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,6 +25,7 @@ pub(crate) struct Reading {
 type Mapped = OneshotReceiver<Result<(), wgpu::BufferAsyncError>>;
 
 struct Pending {
+    whose: String,
     staging: wgpu::Buffer,
     mapped: Mapped,
     submission: wgpu::SubmissionIndex,
@@ -47,17 +48,8 @@ impl GradSet {
     /// As [`GradSet::read_report`].
     pub fn read_report_timeout(&self, patience: Duration) -> Result<Report, Error> {
         let pending = self.start_read()?;
-        let poll = self.context.device().poll(wgpu::PollType::Wait {
-            submission_index: Some(pending.submission.clone()),
-            timeout: Some(patience),
-        });
-        match poll {
-            Ok(_) => pollster::block_on(self.finish_read(pending)),
-            Err(wgpu::PollError::Timeout) => {
-                Err(Error::Timeout { set: self.name.clone(), seconds: patience.as_secs() })
-            }
-            Err(error) => Err(self.wgpu_error(&error)),
-        }
+        pending.wait(&self.context, patience)?;
+        pollster::block_on(self.finish_read(pending))
     }
 
     /// [`GradSet::read_report`] without blocking. The copy is submitted at once; the future resolves when the engine's
@@ -71,46 +63,81 @@ impl GradSet {
     }
 
     fn start_read(&self) -> Result<Pending, Error> {
-        let shared = &self.context.shared;
-        let what = format!("set \"{}\": reading the report", self.name);
-        guarded(&shared.device, &what, || {
-            let staging = shared.device.create_buffer(&wgpu::BufferDescriptor {
-                label: Some("gradclip readback"),
-                size: self.report.size(),
-                usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
-                mapped_at_creation: false,
-            });
-            let mut encoder = shared
-                .device
-                .create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("gradclip readback") });
-            encoder.copy_buffer_to_buffer(&self.report, 0, &staging, 0, self.report.size());
-            let submission = shared.queue.submit([encoder.finish()]);
-            let (send, mapped) = oneshot_channel();
-            staging.map_async(wgpu::MapMode::Read, .., move |result| {
-                let _ = send.send(result);
-            });
-            Pending { staging, mapped, submission }
-        })
+        start_read(&self.context, &format!("set \"{}\"", self.name), &self.report, self.report.size())
     }
 
     async fn finish_read(&self, pending: Pending) -> Result<Report, Error> {
-        match pending.mapped.receive().await {
-            Some(Ok(())) => {}
-            Some(Err(error)) => return Err(self.wgpu_error(&error)),
-            None => return Err(self.wgpu_error(&"the device dropped the request")),
-        }
-        let view = pending.staging.get_mapped_range(..).map_err(|e| self.wgpu_error(&e))?;
-        let verdict: Verdict = bytemuck::pod_read_unaligned(&view[..size_of::<Verdict>()]);
+        let bytes = pending.bytes().await?;
+        let verdict: Verdict = bytemuck::pod_read_unaligned(&bytes[..size_of::<Verdict>()]);
         let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let (seen_recorded, seen_run) = reading.seen;
         if verdict.run == seen_run && (verdict.run == 0 || reading.recorded != seen_recorded) {
             return Err(Error::NotRun { set: self.name.clone() });
         }
         reading.seen = (reading.recorded, verdict.run);
-        Ok(Report::decode(&view, &self.tensors))
+        Ok(Report::decode(&bytes, &self.tensors))
+    }
+}
+
+/// The first `size` bytes of a buffer after everything submitted so far. Blocks.
+pub(crate) fn read_buffer(
+    context: &Context,
+    whose: &str,
+    buffer: &wgpu::Buffer,
+    size: u64,
+) -> Result<Vec<u8>, Error> {
+    let pending = start_read(context, whose, buffer, size)?;
+    pending.wait(context, PATIENCE)?;
+    pollster::block_on(pending.bytes())
+}
+
+fn start_read(context: &Context, whose: &str, buffer: &wgpu::Buffer, size: u64) -> Result<Pending, Error> {
+    let (device, queue) = (context.device(), context.queue());
+    guarded(device, &format!("{whose}: reading back"), || {
+        let staging = device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some("gradclip readback"),
+            size,
+            usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        });
+        let mut encoder = device
+            .create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("gradclip readback") });
+        encoder.copy_buffer_to_buffer(buffer, 0, &staging, 0, size);
+        let submission = queue.submit([encoder.finish()]);
+        let (send, mapped) = oneshot_channel();
+        staging.map_async(wgpu::MapMode::Read, .., move |result| {
+            let _ = send.send(result);
+        });
+        Pending { whose: whose.into(), staging, mapped, submission }
+    })
+}
+
+impl Pending {
+    fn wait(&self, context: &Context, patience: Duration) -> Result<(), Error> {
+        let poll = context.device().poll(wgpu::PollType::Wait {
+            submission_index: Some(self.submission.clone()),
+            timeout: Some(patience),
+        });
+        match poll {
+            Ok(_) => Ok(()),
+            Err(wgpu::PollError::Timeout) => {
+                Err(Error::Timeout { set: self.whose.clone(), seconds: patience.as_secs() })
+            }
+            Err(error) => Err(self.error(&error)),
+        }
     }
 
-    fn wgpu_error(&self, error: &dyn std::fmt::Display) -> Error {
-        Error::Wgpu { what: format!("set \"{}\": reading the report", self.name), message: error.to_string() }
+    async fn bytes(&self) -> Result<Vec<u8>, Error> {
+        match self.mapped.receive().await {
+            Some(Ok(())) => {}
+            Some(Err(error)) => return Err(self.error(&error)),
+            None => return Err(self.error(&"the device dropped the request")),
+        }
+        let view = self.staging.get_mapped_range(..).map_err(|e| self.error(&e))?;
+        Ok(view.to_vec())
+    }
+
+    fn error(&self, error: &dyn std::fmt::Display) -> Error {
+        Error::Wgpu { what: format!("{}: reading back", self.whose), message: error.to_string() }
     }
 }

@@ -16,9 +16,13 @@ pub(crate) const CENSUS_BYTES: u64 = 36;
 #[derive(Debug, Clone, Copy, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
 pub struct Verdict {
     /// 1: the step is to be skipped and no gradient changed.
+    pub skip: u32,
+    /// 1: a gradient was NaN or infinite, or `overflow`.
     pub found_inf: u32,
     /// 1: all gradients were finite, but a result would not fit its format.
     pub overflow: u32,
+    /// 1: the norm was above the threshold from which steps are skipped.
+    pub above: u32,
     /// 0: nothing to do, 1: multiply by `factor`, 2: multiply by the exact factor.
     pub apply: u32,
     /// The factor as f32 if `apply` is 1.
@@ -39,24 +43,23 @@ pub struct Verdict {
     pub scale: f32,
     /// Steps of this set that the GPU has run, modulo 2^32.
     pub run: u32,
+    /// The run that the loss scale was last updated from.
+    pub consumed: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 impl Verdict {
+    /// The norm, exactly.
+    #[must_use]
+    pub fn norm(&self) -> R24 {
+        R24 { significand: self.norm_significand, exponent: self.norm_exponent }
+    }
+
     /// Before any step ran: a kernel that reads it skips.
-    pub(crate) const NOT_RUN: Self = Self {
-        found_inf: 1,
-        overflow: 0,
-        apply: 0,
-        factor: 0.0,
-        factor_significand: 0,
-        factor_exponent: 0,
-        norm_significand: 0,
-        norm_exponent: 0,
-        coefficient_significand: 0,
-        coefficient_exponent: 0,
-        scale: 0.0,
-        run: 0,
-    };
+    pub(crate) fn not_run() -> Self {
+        Self { skip: 1, found_inf: 1, ..bytemuck::Zeroable::zeroed() }
+    }
 }
 
 /// What one step of a set decided.
@@ -72,14 +75,18 @@ pub struct Report {
     pub scale: f32,
     /// L2 norm over all tensors, of the unscaled gradients, before clipping. 0 if something was nonfinite.
     pub total_norm: f64,
-    /// `min(1, max_norm / (total_norm + eps))`. 0 if `found_inf`.
+    /// `min(1, max_norm / (total_norm + eps))`. 0 if `skipped`.
     pub coefficient: f64,
-    /// `coefficient / scale`: what every gradient was multiplied by. 0 if `found_inf`; then nothing was written.
+    /// `coefficient / scale`: what every gradient was multiplied by. 0 if `skipped`; then nothing was written.
     pub factor: f64,
-    /// The step is to be skipped: a gradient was NaN or infinite, or `overflow`. No gradient changed.
+    /// The step is to be skipped, for one of the next three reasons. No gradient changed.
+    pub skipped: bool,
+    /// A gradient was NaN or infinite, or `overflow`.
     pub found_inf: bool,
     /// All gradients were finite, but a result would not fit its format.
     pub overflow: bool,
+    /// The norm was above the threshold from which steps are skipped.
+    pub above: bool,
     /// Per tensor, in the order of the set: what was not finite.
     pub nonfinite: Vec<Nonfinite>,
     pub(crate) tensors: Arc<[Tensor]>,
@@ -87,10 +94,12 @@ pub struct Report {
 
 /// A tensor that held something nonfinite.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct TensorReport<'a> {
     /// The tensor's name.
     pub name: &'a str,
     /// What it held.
+    #[cfg_attr(feature = "serde", serde(flatten))]
     pub nonfinite: Nonfinite,
 }
 
@@ -98,7 +107,7 @@ impl Report {
     /// Whether the norm was above the limit, so that the gradients were scaled down.
     #[must_use]
     pub fn clipped(&self) -> bool {
-        !self.found_inf && self.coefficient < 1.0
+        !self.skipped && self.coefficient < 1.0
     }
 
     /// The tensors that held something nonfinite, in the order of the set.
@@ -128,8 +137,10 @@ impl Report {
             total_norm: r24(v.norm_significand, v.norm_exponent),
             coefficient: r24(v.coefficient_significand, v.coefficient_exponent),
             factor: r24(v.factor_significand, v.factor_exponent),
+            skipped: v.skip != 0,
             found_inf: v.found_inf != 0,
             overflow: v.overflow != 0,
+            above: v.above != 0,
             nonfinite,
             tensors: Arc::clone(tensors),
         }
@@ -149,20 +160,42 @@ fn decode_nonfinite(entry: &[u8]) -> Nonfinite {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.overflow {
-            return write!(
-                f,
-                "scale {}: norm {:.9e}, a result would overflow its format, step skipped",
-                self.scale, self.total_norm
-            );
-        }
-        if self.found_inf {
-            write!(f, "scale {}: found inf/NaN, step skipped:", self.scale)?;
+        write!(f, "scale {}", self.scale)?;
+        if self.found_inf && !self.overflow {
+            write!(f, ", found inf/NaN, step skipped:")?;
             for bad in self.bad_tensors() {
                 write!(f, " {} ({})", bad.name, bad.nonfinite)?;
             }
             return Ok(());
         }
-        write!(f, "scale {}: norm {:.9e}, coefficient {:.9e}", self.scale, self.total_norm, self.coefficient)
+        write!(f, ", norm {:.9e}", self.total_norm)?;
+        if self.overflow {
+            write!(f, ", a result would overflow its format, step skipped")
+        } else if self.above {
+            write!(f, ", above the threshold, step skipped")
+        } else {
+            write!(f, ", coefficient {:.9e}", self.coefficient)
+        }
+    }
+}
+
+/// The fields of a report, and of the tensors only those that held something nonfinite, by name.
+#[cfg(feature = "serde")]
+impl serde::Serialize for Report {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct as _;
+        let mut out = serializer.serialize_struct("Report", 11)?;
+        out.serialize_field("run", &self.run)?;
+        out.serialize_field("scale", &self.scale)?;
+        out.serialize_field("total_norm", &self.total_norm)?;
+        out.serialize_field("coefficient", &self.coefficient)?;
+        out.serialize_field("factor", &self.factor)?;
+        out.serialize_field("clipped", &self.clipped())?;
+        out.serialize_field("skipped", &self.skipped)?;
+        out.serialize_field("found_inf", &self.found_inf)?;
+        out.serialize_field("overflow", &self.overflow)?;
+        out.serialize_field("above", &self.above)?;
+        out.serialize_field("nonfinite", &self.bad_tensors().collect::<Vec<_>>())?;
+        out.end()
     }
 }

@@ -14,6 +14,11 @@ const PARTIAL: &str = include_str!("../shaders/partial.wgsl");
 pub const VERDICT_WGSL: &str = include_str!("../shaders/verdict.wgsl");
 const NORM_PARTIALS: &str = include_str!("../shaders/norm_partials.wgsl");
 const NORM_FINISH: &str = include_str!("../shaders/norm_finish.wgsl");
+const LEDGER: &str = include_str!("../shaders/ledger.wgsl");
+const TENSOR_NORMS: &str = include_str!("../shaders/tensor_norms.wgsl");
+const DELTA_NORM: &str = include_str!("../shaders/delta_norm.wgsl");
+const SCALER_STATE: &str = include_str!("../shaders/scaler_state.wgsl");
+const SCALE_UPDATE: &str = include_str!("../shaders/scale_update.wgsl");
 const APPLY: &str = include_str!("../shaders/apply.wgsl");
 
 /// A kernel, its format and the number of windows that it binds.
@@ -23,6 +28,12 @@ pub enum Kernel {
     NormPartials(Format, u32),
     /// Partials to a verdict.
     NormFinish,
+    /// Partials to a norm per tensor.
+    TensorNorms,
+    /// Parameters to what they changed by.
+    DeltaNorm(Format),
+    /// Verdicts to the next loss scale.
+    ScaleUpdate,
     /// Gradients times factor, in place.
     Apply(Format, u32),
 }
@@ -34,6 +45,9 @@ impl Kernel {
         match self {
             Self::NormPartials(..) => "norm_partials",
             Self::NormFinish => "norm_finish",
+            Self::TensorNorms => "tensor_norms",
+            Self::DeltaNorm(_) => "delta_norm",
+            Self::ScaleUpdate => "scale_update",
             Self::Apply(..) => "apply",
         }
     }
@@ -43,12 +57,15 @@ impl Kernel {
     pub fn wgsl(self) -> String {
         match self {
             Self::NormPartials(format, windows) => {
-                [TILE, format_text(format), &window_text(windows, "read"), PARTIAL, NORM_PARTIALS].concat()
+                [&tile_text(format), &window_text(windows, "read"), PARTIAL, NORM_PARTIALS].concat()
             }
-            Self::NormFinish => [EXACT, PARTIAL, VERDICT_WGSL, NORM_FINISH].concat(),
+            Self::NormFinish => [EXACT, PARTIAL, LEDGER, VERDICT_WGSL, NORM_FINISH].concat(),
+            Self::TensorNorms => [EXACT, PARTIAL, LEDGER, TENSOR_NORMS].concat(),
+            Self::DeltaNorm(format) => [EXACT, format_text(format), DELTA_NORM].concat(),
+            Self::ScaleUpdate => [EXACT, VERDICT_WGSL, SCALER_STATE, SCALE_UPDATE].concat(),
             Self::Apply(format, windows) => {
                 let windows = window_text(windows, "read_write") + &store_text(windows);
-                [EXACT, TILE, format_text(format), &windows, VERDICT_WGSL, APPLY].concat()
+                [EXACT, &tile_text(format), &windows, VERDICT_WGSL, APPLY].concat()
             }
         }
     }
@@ -70,6 +87,15 @@ fn format_text(format: Format) -> &'static str {
             )
         }
     }
+}
+
+/// What a kernel that works on tiles needs to know of a format.
+fn tile_text(format: Format) -> String {
+    let of_tile = match format {
+        Format::F32 => include_str!("../shaders/formats/f32_tile.wgsl"),
+        Format::F16 | Format::Bf16 => include_str!("../shaders/formats/pairs_tile.wgsl"),
+    };
+    [TILE, format_text(format), of_tile].concat()
 }
 
 /// WGSL has no arrays of bindings, so each window is a variable of its own and a switch picks one.

@@ -1,32 +1,36 @@
-//! Every case of `steps.json` on every adapter, bit for bit.
+//! Every case of `steps.json` and `scaler.json` on every adapter, bit for bit.
 //!
-//! `conformance [--adapter all|NAME] [--steps FILE.json] [--json OUT]`
+//! `conformance [--adapter all|NAME] [--steps FILE.json] [--scaler FILE.json] [--json OUT]`
 
 #[allow(dead_code, reason = "shared with tests and benches")]
 #[allow(dead_code, reason = "shared with tests and benches")]
 mod adapters;
 mod cases;
 mod runner;
+mod scaler;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: conformance [--adapter all|NAME] [--steps FILE.json] [--json OUT]";
+const USAGE: &str =
+    "usage: conformance [--adapter all|NAME] [--steps FILE.json] [--scaler FILE.json] [--json OUT]";
 
 struct Args {
     adapter: String,
     steps: Option<PathBuf>,
+    scaler: Option<PathBuf>,
     json: Option<PathBuf>,
 }
 
 fn arguments() -> Result<Option<Args>, lexopt::Error> {
     use lexopt::prelude::*;
-    let mut args = Args { adapter: "all".into(), steps: None, json: None };
+    let mut args = Args { adapter: "all".into(), steps: None, scaler: None, json: None };
     let mut parser = lexopt::Parser::from_env();
     while let Some(arg) = parser.next()? {
         match arg {
             Long("adapter") => args.adapter = parser.value()?.string()?,
             Long("steps") => args.steps = Some(parser.value()?.into()),
+            Long("scaler") => args.scaler = Some(parser.value()?.into()),
             Long("json") => args.json = Some(parser.value()?.into()),
             Short('h') | Long("help") => return Ok(None),
             _ => return Err(arg.unexpected()),
@@ -62,15 +66,24 @@ fn run(args: &Args) -> Result<usize, String> {
         Some(path) => cases::read(path)?,
         None => cases::parse(cases::BUILT_IN)?,
     };
+    let scaler_cases = match &args.scaler {
+        Some(path) => scaler::read(path)?,
+        None => scaler::parse(scaler::BUILT_IN)?,
+    };
     let (mut passed, mut failed) = (0, 0);
     let mut rows = Vec::new();
     for adapter in adapters::named(&args.adapter)? {
         let label = adapters::label(&adapter.get_info());
         let tally = match adapters::open(&adapter) {
-            Ok(gpu) => runner::run(&gpu.context, &cases),
+            Ok(gpu) => runner::run(&gpu.context, &cases).and(scaler::run(&gpu.context, &scaler_cases)),
             Err(error) => runner::Tally { checks: 1, mismatches: 1, first: Some(error) },
         };
-        println!("{label}: {} cases, {} checks, {} mismatches", cases.len(), tally.checks, tally.mismatches);
+        println!(
+            "{label}: {} cases, {} checks, {} mismatches",
+            cases.len() + scaler_cases.len(),
+            tally.checks,
+            tally.mismatches
+        );
         if let Some(first) = &tally.first {
             println!("  first: {first}");
         }
@@ -78,7 +91,7 @@ fn run(args: &Args) -> Result<usize, String> {
         failed += tally.mismatches;
         rows.push(serde_json::json!({
             "adapter": label,
-            "cases": cases.len(),
+            "cases": cases.len() + scaler_cases.len(),
             "checks": tally.checks,
             "mismatches": tally.mismatches,
             "first": tally.first,

@@ -225,7 +225,16 @@ pub struct Tally {
 }
 
 impl Tally {
-    fn note(&mut self, what: impl FnOnce() -> String, outcome: Result<Option<String>, String>) {
+    /// Both together.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            checks: self.checks + other.checks,
+            mismatches: self.mismatches + other.mismatches,
+            first: self.first.or(other.first),
+        }
+    }
+
+    pub fn note(&mut self, what: impl FnOnce() -> String, outcome: Result<Option<String>, String>) {
         self.checks += 1;
         let wrong = match outcome {
             Ok(None) => return,

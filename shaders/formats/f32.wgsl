@@ -26,13 +26,3 @@ fn place(magnitude: vec4<u32>, words: vec4<u32>, half: u32) -> vec4<u32> {
 fn suspect(product: vec4<u32>, magnitude: vec4<u32>) -> vec4<bool> {
     return (product < vec4<u32>(0x1000000u)) & (magnitude != vec4<u32>(0u));
 }
-
-// What of the words belongs to the tile: the rest is 0.
-fn keep(tile: Tile, places: vec4<u32>, words: vec4<u32>) -> vec4<u32> {
-    return select(vec4<u32>(0u), words, places < vec4<u32>(tile.end));
-}
-
-// The words to write: all of them are the tile's.
-fn merge(tile: Tile, places: vec4<u32>, words: vec4<u32>, scaled: vec4<u32>) -> vec4<u32> {
-    return scaled;
-}

@@ -44,8 +44,11 @@ pub mod exact;
 pub mod norm_finish;
 pub mod norm_partials;
 pub mod plain;
+mod scale_update;
 #[cfg(test)]
 mod testing;
+
+pub use scale_update::scale_update;
 
 use crate::{ClipNorm, Format, LossScale, Nonfinite, R24};
 

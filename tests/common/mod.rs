@@ -9,6 +9,8 @@ pub mod adapters;
 pub mod cases;
 #[path = "../../examples/conformance/runner.rs"]
 pub mod runner;
+#[path = "../../examples/conformance/scaler.rs"]
+pub mod scaler;
 
 pub use adapters::Gpu;
 

@@ -1,0 +1,132 @@
+//! `scaler.json`: sequences of updates with the scale that has to follow each.
+
+use std::path::Path;
+
+use gradclip::{
+    Context, Format, GradScaler, GradSet, HysteresisRefill, ScalerConfig, ScalerState, TensorSlice,
+};
+use serde::Deserialize;
+
+use super::runner::{Tally, upload};
+
+/// The cases that the repository ships.
+pub const BUILT_IN: &str = include_str!("../../tests/data/scaler.json");
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Case {
+    pub name: String,
+    config: Config,
+    updates: Vec<Update>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Config {
+    scale: f32,
+    growth_factor: f64,
+    backoff_factor: f64,
+    growth_interval: u32,
+    hysteresis: u32,
+    min_scale: f32,
+    max_scale: f32,
+    refill_on_finite: bool,
+    growth_tracker: u32,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct Update {
+    found_inf: bool,
+    overflow: bool,
+    scale: f32,
+    growth_tracker: u32,
+    skipped: u32,
+    consecutive_skipped: u32,
+}
+
+/// Reads cases from JSON text.
+pub fn parse(json: &str) -> Result<Vec<Case>, String> {
+    serde_json::from_str(json).map_err(|e| e.to_string())
+}
+
+/// Reads cases from a file.
+pub fn read(path: &Path) -> Result<Vec<Case>, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    parse(&text).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// Every update of every case on the GPU, and in the reference.
+pub fn run(gpu: &Context, cases: &[Case]) -> Tally {
+    let mut tally = Tally::default();
+    for case in cases {
+        tally.note(|| format!("{}, reference", case.name), Ok(on_reference(case)));
+        tally.note(|| format!("{}, scaler", case.name), on_gpu(gpu, case));
+    }
+    tally
+}
+
+impl Case {
+    fn config(&self) -> ScalerConfig {
+        let c = &self.config;
+        ScalerConfig {
+            init_scale: c.scale,
+            growth_factor: c.growth_factor,
+            backoff_factor: c.backoff_factor,
+            growth_interval: c.growth_interval,
+            hysteresis: c.hysteresis,
+            min_scale: c.min_scale,
+            max_scale: c.max_scale,
+            refill: if c.refill_on_finite {
+                HysteresisRefill::OnFiniteStep
+            } else {
+                HysteresisRefill::OnGrowth
+            },
+            ..ScalerConfig::default()
+        }
+    }
+
+    fn start(&self) -> ScalerState {
+        ScalerState { growth_tracker: self.config.growth_tracker, ..ScalerState::new(&self.config()) }
+    }
+}
+
+fn difference(step: usize, got: &ScalerState, want: &Update) -> Option<String> {
+    let got_row = (got.scale, got.growth_tracker, got.skipped, got.consecutive_skipped);
+    let want_row = (want.scale, want.growth_tracker, want.skipped, want.consecutive_skipped);
+    (got_row.0.to_bits() != want_row.0.to_bits() || got_row != want_row).then(|| {
+        format!("update {step}: scale, tracker, skipped, in a row {got_row:?}, expected {want_row:?}")
+    })
+}
+
+fn on_reference(case: &Case) -> Option<String> {
+    let mut state = case.start();
+    case.updates.iter().enumerate().find_map(|(i, update)| {
+        gradclip::reference::scale_update(&case.config(), &mut state, update.found_inf, update.overflow);
+        difference(i, &state, update)
+    })
+}
+
+fn on_gpu(gpu: &Context, case: &Case) -> Result<Option<String>, String> {
+    let text = |e: gradclip::Error| e.to_string();
+    let page = upload(gpu, &[0; 4]);
+    let slice = TensorSlice { buffer: &page, offset: 0, len: 1, format: Format::F32 };
+    let set = GradSet::builder("optimizer").tensor("gradient", slice).build(gpu).map_err(text)?;
+    let scaler = GradScaler::new(gpu, case.config()).map_err(text)?;
+    scaler.load_state_dict(&case.start()).map_err(text)?;
+    for (i, update) in case.updates.iter().enumerate() {
+        // The largest f32 overflows when it is divided by a scale below 1.
+        let gradient = match (update.found_inf, update.overflow) {
+            (true, _) => f32::INFINITY,
+            (false, true) => f32::MAX,
+            _ => 1.0,
+        };
+        gpu.queue().write_buffer(&page, 0, &gradient.to_le_bytes());
+        let mut encoder = gpu.device().create_command_encoder(&Default::default());
+        let step = scaler.begin(&set).map_err(text)?.unscale().record(&mut encoder).map_err(text)?;
+        scaler.update(&mut encoder, [step]).map_err(text)?;
+        gpu.queue().submit([encoder.finish()]);
+        let state = scaler.state_dict().map_err(text)?;
+        if let Some(difference) = difference(i, &state, update) {
+            return Ok(Some(difference));
+        }
+    }
+    Ok(None)
+}

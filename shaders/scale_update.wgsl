@@ -1,0 +1,160 @@
+// The loss scale after all optimizers of a scaler: grow, back off, count. One thread; one dispatch for each optimizer,
+// the last of which decides.
+
+struct Config {
+    // f64 factors as 53-bit significand (high word first) and power of two, so that the scale is PyTorch's on every bit.
+    growth_high: u32,
+    growth_low: u32,
+    growth_exponent: i32,
+    backoff_high: u32,
+    backoff_low: u32,
+    backoff_exponent: i32,
+    growth_interval: u32,
+    hysteresis: u32,
+    // f32 bits.
+    min_scale: u32,
+    max_scale: u32,
+    // 1: every finite step refills the hysteresis, else only growth does.
+    refill_on_finite: u32,
+    // 0: the scale is constant.
+    dynamic: u32,
+}
+
+struct Turn {
+    // 1: the first optimizer of this update.
+    first: u32,
+    // 1: the last.
+    last: u32,
+}
+
+@group(0) @binding(0) var<storage, read_write> state: ScalerState;
+@group(0) @binding(1) var<uniform> config: Config;
+@group(0) @binding(2) var<uniform> turn: Turn;
+@group(1) @binding(0) var<storage, read_write> verdict: Verdict;
+
+@compute @workgroup_size(1)
+fn main() {
+    if turn.first == 1u {
+        state.found_inf = 0u;
+        state.overflow = 0u;
+        state.fresh = 0u;
+    }
+    collect();
+    if turn.last == 1u && state.fresh != 0u {
+        update();
+    }
+}
+
+// A verdict counts once: one that an earlier update has seen belongs to a step that never ran.
+fn collect() {
+    if verdict.run == verdict.consumed {
+        state.missed += 1u;
+        return;
+    }
+    verdict.consumed = verdict.run;
+    state.fresh += 1u;
+    if verdict.found_inf == 1u && verdict.overflow == 0u {
+        state.found_inf = 1u;
+    }
+    state.overflow |= verdict.overflow;
+    state.above += verdict.above;
+    if verdict.skip == 0u {
+        state.stepped += 1u;
+        let whole = verdict.coefficient_significand == R24_ONE.significand
+            && verdict.coefficient_exponent == R24_ONE.exponent;
+        state.clipped += u32(!whole);
+    }
+}
+
+fn update() {
+    state.updates += 1u;
+    if state.found_inf == 1u {
+        state.growth_tracker = 0u;
+        state.skipped += 1u;
+        state.consecutive_skipped += 1u;
+        state.hysteresis_left = max(state.hysteresis_left, 1u) - 1u;
+        if state.hysteresis_left == 0u && config.dynamic == 1u {
+            back_off();
+        }
+    } else if state.overflow == 1u {
+        // The scale is not to blame: a smaller one would not help.
+        state.skipped += 1u;
+        state.consecutive_skipped += 1u;
+    } else {
+        state.consecutive_skipped = 0u;
+        if config.refill_on_finite == 1u {
+            state.hysteresis_left = config.hysteresis;
+        }
+        state.growth_tracker += 1u;
+        if state.growth_tracker >= config.growth_interval {
+            if config.dynamic == 1u {
+                grow();
+            }
+            state.growth_tracker = 0u;
+            state.hysteresis_left = config.hysteresis;
+        }
+    }
+}
+
+fn back_off() {
+    let backed = times_f64(state.scale, config.backoff_high, config.backoff_low, config.backoff_exponent);
+    let rounded = r24_round(backed.significand, backed.exponent, false);
+    let field = rounded.exponent + 150;
+    let bits = select(0u, (u32(max(field, 1)) << 23u) | (rounded.significand & 0x7fffffu), field >= 1);
+    state.scale = max(bits, config.min_scale);
+}
+
+fn grow() {
+    let grown = times_f64(state.scale, config.growth_high, config.growth_low, config.growth_exponent);
+    if exceeds(grown, r24_from_bits(config.max_scale)) {
+        return;
+    }
+    let rounded = r24_round(grown.significand, grown.exponent, false);
+    state.scale = (u32(rounded.exponent + 150) << 23u) | (rounded.significand & 0x7fffffu);
+}
+
+// A 53-bit significand and a power of two.
+struct F64 {
+    significand: Wide,
+    exponent: i32,
+}
+
+// An f32 times an f64, rounded to 53 bits like the f64 product.
+fn times_f64(bits: u32, high: u32, low: u32, exponent: i32) -> F64 {
+    let s = r24_from_bits(bits);
+    // The factor in pieces of 24, 24 and 5 bits.
+    let p0 = product_24(s.significand, low & 0xffffffu);
+    let p1 = product_24(s.significand, (low >> 24u) | ((high & 0xffffu) << 8u));
+    let p2 = s.significand * (high >> 16u);
+    // Of the 77-bit sum: bits 0 to 23 in `bottom`, the others in `top`.
+    let bottom = p0.lo & 0xffffffu;
+    let carried = wide_add(wide_shr(p0, 24u), p1);
+    let top = wide_add(carried, wide_shl(Wide(0u, p2), 24u));
+    // `top` has 52 or 53 bits; the rest decides the rounding.
+    let bits_of_top = wide_bits(top);
+    var kept = top;
+    var rest = bottom;
+    var half = 0x800000u;
+    var e = s.exponent + exponent + 24;
+    if bits_of_top == 52u {
+        kept = wide_add(wide_shl(top, 1u), Wide(0u, bottom >> 23u));
+        rest = bottom & 0x7fffffu;
+        half = 0x400000u;
+        e -= 1;
+    }
+    if rest > half || (rest == half && (kept.lo & 1u) == 1u) {
+        kept = wide_add(kept, Wide(0u, 1u));
+    }
+    return F64(kept, e);
+}
+
+fn exceeds(a: F64, limit: R24) -> bool {
+    let top_a = a.exponent + i32(wide_bits(a.significand));
+    let top_limit = limit.exponent + 24;
+    if top_a != top_limit {
+        return top_a > top_limit;
+    }
+    let wide = wide_shl(a.significand, 64u - wide_bits(a.significand));
+    let bound = wide_shl(Wide(0u, limit.significand), 40u);
+    return wide.hi > bound.hi || (wide.hi == bound.hi && wide.lo > bound.lo);
+}

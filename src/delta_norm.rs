@@ -1,0 +1,138 @@
+//! How far the parameters really moved: the norm of (after - before), by the same exact arithmetic as the gradients'.
+
+use crate::context::{Shared, empty, filled, group, guarded};
+use crate::grad_set::check_slice;
+use crate::shader::{Kernel, THREADS};
+use crate::{Context, Error, Format, GradSet, LossScale, Report, TensorSlice};
+
+/// Elements of a piece: the scratch of one stays below WebGPU's 128 MiB a binding.
+const PIECE_ELEMENTS: u64 = 1 << 24;
+
+/// Measures the L2 norm of what a set of parameters changes by between two points of an encoder, for a log.
+///
+/// It keeps an f32 copy of the parameters: 4 bytes an element. The difference of each element is rounded once to f32,
+/// to nearest even, subnormals kept; the norm of the differences is that of a step ([`crate::reference`]).
+#[derive(Debug)]
+pub struct DeltaNorm {
+    context: Context,
+    pieces: Vec<Piece>,
+    norm: GradSet,
+}
+
+#[derive(Debug)]
+struct Piece {
+    pipeline: wgpu::ComputePipeline,
+    keep: wgpu::BindGroup,
+    difference: wgpu::BindGroup,
+    groups: (u32, u32),
+}
+
+impl DeltaNorm {
+    /// Measures these parameters, given by name. Their buffers need [`wgpu::BufferUsages::STORAGE`]; they are only read.
+    ///
+    /// # Errors
+    /// As [`GradSetBuilder::build`](crate::GradSetBuilder::build), by the name of the tensor.
+    pub fn new<'a>(
+        context: &Context,
+        name: &str,
+        parameters: impl IntoIterator<Item = (String, TensorSlice<'a>)>,
+    ) -> Result<Self, Error> {
+        let shared = &context.shared;
+        let what = format!("delta norm \"{name}\": allocating");
+        let mut pieces = Vec::new();
+        let mut scratches = Vec::new();
+        for (tensor, slice) in parameters {
+            check_slice(&tensor, &slice)?;
+            for first in (0..slice.len).step_by(PIECE_ELEMENTS as usize) {
+                let len = PIECE_ELEMENTS.min(slice.len - first);
+                let scratch = guarded(&shared.device, &what, || empty(shared, "gradclip delta", len * 4))?;
+                let at = slice.offset + first * slice.format.size();
+                pieces.push(Piece::new(shared, &what, &slice, at, len, &scratch)?);
+                scratches.push((format!("{tensor} from {first}"), scratch, len));
+            }
+        }
+        let mut norm = GradSet::builder(name);
+        for (piece, buffer, len) in &scratches {
+            norm = norm.tensor(piece, TensorSlice { buffer, offset: 0, len: *len, format: Format::F32 });
+        }
+        Ok(Self { context: context.clone(), pieces, norm: norm.build(context)? })
+    }
+
+    /// Records keeping the parameters as they are at this point.
+    pub fn record_before(&self, encoder: &mut wgpu::CommandEncoder) {
+        self.dispatch(encoder, |piece| &piece.keep);
+    }
+
+    /// Records measuring what they changed by since [`DeltaNorm::record_before`]. Once for each: the copy is used up.
+    ///
+    /// # Errors
+    /// As [`GradSet::record`].
+    pub fn record_after(&self, encoder: &mut wgpu::CommandEncoder) -> Result<(), Error> {
+        self.dispatch(encoder, |piece| &piece.difference);
+        self.norm.record_deferred(encoder, LossScale::ONE, None)
+    }
+
+    /// The latest measure, after its encoder was submitted: `total_norm` is the norm of the change. `found_inf` if a
+    /// parameter was NaN or infinite before or after. Blocks.
+    ///
+    /// # Errors
+    /// As [`GradSet::read_report`].
+    pub fn read_report(&self) -> Result<Report, Error> {
+        self.norm.read_report()
+    }
+
+    /// The context it was made with.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    fn dispatch(&self, encoder: &mut wgpu::CommandEncoder, of: impl Fn(&Piece) -> &wgpu::BindGroup) {
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
+            label: Some("gradclip delta_norm"),
+            timestamp_writes: None,
+        });
+        for piece in &self.pieces {
+            pass.set_pipeline(&piece.pipeline);
+            pass.set_bind_group(0, of(piece), &[]);
+            pass.dispatch_workgroups(piece.groups.0, piece.groups.1, 1);
+        }
+    }
+}
+
+impl Piece {
+    /// `at`: first byte in the parameters' buffer.
+    fn new(
+        shared: &Shared,
+        what: &str,
+        slice: &TensorSlice<'_>,
+        at: u64,
+        len: u64,
+        scratch: &wgpu::Buffer,
+    ) -> Result<Self, Error> {
+        let limits = shared.device.limits();
+        let pipeline = shared.pipeline(Kernel::DeltaNorm(slice.format))?;
+        let align = u64::from(limits.min_storage_buffer_offset_alignment);
+        let start = at / align * align;
+        let end = at + slice.format.words(len) * 4;
+        let window = wgpu::BufferBinding {
+            buffer: slice.buffer,
+            offset: start,
+            size: wgpu::BufferSize::new(end - start),
+        };
+        let (keep, difference) = guarded(&shared.device, what, || {
+            let bind = |difference: u32| {
+                let piece = [((at - start) / 4) as u32, 0, len as u32, difference];
+                let usage = wgpu::BufferUsages::UNIFORM;
+                let piece = filled(shared, "gradclip piece", usage, bytemuck::cast_slice(&piece));
+                let window = wgpu::BindingResource::Buffer(window.clone());
+                let resources = [piece.as_entire_binding(), window, scratch.as_entire_binding()];
+                group(shared, &shared.layouts.delta_norm, &resources)
+            };
+            (bind(0), bind(1))
+        })?;
+        let groups = (len as u32).div_ceil(THREADS);
+        let x = groups.min(limits.max_compute_workgroups_per_dimension);
+        Ok(Self { pipeline, keep, difference, groups: (x, groups.div_ceil(x)) })
+    }
+}

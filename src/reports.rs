@@ -1,0 +1,384 @@
+//! Reports of a scaler's steps, fetched without a stall: each update copies what the steps decided into a staging
+//! buffer of a small ring, which wgpu maps when the encoder is submitted.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use crate::context::guarded;
+use crate::grad_set::{Also, Tensor};
+use crate::report::{Report, VERDICT_BYTES, Verdict};
+use crate::scaler_state::GpuState;
+use crate::step::Recorded;
+use crate::{Error, GradScaler, R24, ScalerState};
+
+/// What one update of a scaler decided: one entry a set, and the scaler after it.
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct UpdateReport {
+    /// Number of the update, counted from 0 as they were recorded.
+    pub update: u64,
+    /// The steps, in the order in which they were given to [`GradScaler::update`].
+    pub steps: Vec<StepReport>,
+    /// The scaler after the update: the next scale, and the running counts.
+    pub scaler: ScalerState,
+    /// Clipped steps per step taken, up to now.
+    pub clip_rate: f64,
+    /// Reports lost so far because the ring was full.
+    pub lost: u64,
+}
+
+/// What one step of one set decided.
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct StepReport {
+    /// Name of the set.
+    pub set: String,
+    /// Whether the GPU ran the step. If not, all numbers of `report` are those of an earlier step, or 0.
+    pub ran: bool,
+    /// Microbatches that were counted.
+    pub microbatches: u32,
+    /// The decision.
+    #[cfg_attr(feature = "serde", serde(flatten))]
+    pub report: Report,
+    /// L2 norm after the step, if it was asked for and the step was not skipped.
+    pub norm_after: Option<f64>,
+    /// L2 norm of each tensor, unscaled, before clipping, if asked for; `None` for a tensor with NaN or infinity.
+    pub tensor_norms: Option<Vec<Option<f64>>>,
+}
+
+/// The ring.
+#[derive(Debug, Default)]
+pub(crate) struct Reports {
+    capacity: usize,
+    free: Vec<wgpu::Buffer>,
+    pending: VecDeque<Pending>,
+    next_update: u64,
+    lost: u64,
+    /// Per set, the run that its last report showed.
+    last_run: HashMap<u64, u32>,
+    latest: Option<UpdateReport>,
+    inbox: Arc<Mutex<Inbox>>,
+}
+
+/// A report on its way.
+#[derive(Debug)]
+struct Pending {
+    update: u64,
+    staging: wgpu::Buffer,
+    parts: Vec<Part>,
+    state_at: u64,
+}
+
+/// Where a step lies in the staging buffer.
+#[derive(Debug)]
+struct Part {
+    set: u64,
+    name: String,
+    tensors: Arc<[Tensor]>,
+    microbatches: u32,
+    at: u64,
+    after_at: Option<u64>,
+    norms_at: Option<u64>,
+}
+
+/// What became of the copies, written by wgpu's callbacks.
+#[derive(Debug, Default)]
+struct Inbox {
+    arrived: HashMap<u64, Arrival>,
+    wakers: Vec<Waker>,
+}
+
+#[derive(Debug)]
+enum Arrival {
+    Mapped,
+    /// The encoder was dropped, so that the copy will never be made.
+    Dropped,
+    Failed(String),
+}
+
+/// Reports to the inbox even if wgpu drops the callback without calling it.
+struct Messenger {
+    inbox: Arc<Mutex<Inbox>>,
+    update: u64,
+    arrival: Arrival,
+}
+
+impl Messenger {
+    fn deliver(mut self, result: Result<(), wgpu::BufferAsyncError>) {
+        self.arrival = match result {
+            Ok(()) => Arrival::Mapped,
+            Err(error) => Arrival::Failed(error.to_string()),
+        };
+    }
+}
+
+impl Drop for Messenger {
+    fn drop(&mut self) {
+        let arrival = std::mem::replace(&mut self.arrival, Arrival::Dropped);
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        inbox.arrived.insert(self.update, arrival);
+        let wakers = std::mem::take(&mut inbox.wakers);
+        drop(inbox);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl GradScaler {
+    /// Keeps up to `capacity` reports on their way; 0 (the start) makes none. An update that finds the ring full makes
+    /// no report, and is counted as lost.
+    #[must_use]
+    pub fn with_reports(self, capacity: usize) -> Self {
+        self.reports().capacity = capacity;
+        self
+    }
+
+    /// The next report, in order, each once; `None` if it is not there yet. Never blocks.
+    ///
+    /// # Errors
+    /// [`Error::Dropped`] once for an update whose encoder was dropped, so that it will never run; [`Error::Wgpu`] if
+    /// the device was lost. Later reports follow.
+    pub fn poll_report(&self) -> Result<Option<UpdateReport>, Error> {
+        // A lost device shows in what arrived.
+        let _ = self.context.device().poll(wgpu::PollType::Poll);
+        let mut reports = self.reports();
+        let Some(update) = reports.pending.front().map(|p| p.update) else { return Ok(None) };
+        let arrival = reports.inbox().arrived.remove(&update);
+        let Some(arrival) = arrival else { return Ok(None) };
+        let Some(pending) = reports.pending.pop_front() else { return Ok(None) };
+        let taken = reports.take(&pending, arrival);
+        reports.free.push(pending.staging);
+        if let Ok(report) = &taken {
+            reports.latest = Some(report.clone());
+            drop(reports);
+            self.saw_skipped(report_skipped(&taken));
+        }
+        taken.map(Some)
+    }
+
+    /// The last report that was fetched.
+    #[must_use]
+    pub fn latest_report(&self) -> Option<UpdateReport> {
+        self.reports().latest.clone()
+    }
+
+    /// Reports lost so far because the ring was full.
+    #[must_use]
+    pub fn lost_reports(&self) -> u64 {
+        self.reports().lost
+    }
+
+    /// The next report; blocks until the GPU has it, at most `patience`. `None` if no report is on its way, or that of
+    /// an encoder that was not submitted.
+    ///
+    /// # Errors
+    /// As [`GradScaler::poll_report`], and [`Error::Timeout`].
+    pub fn wait_report(&self, patience: Duration) -> Result<Option<UpdateReport>, Error> {
+        if let Some(report) = self.poll_report()? {
+            return Ok(Some(report));
+        }
+        if self.reports().pending.is_empty() {
+            return Ok(None);
+        }
+        let wait = wgpu::PollType::Wait { submission_index: None, timeout: Some(patience) };
+        match self.context.device().poll(wait) {
+            Err(wgpu::PollError::Timeout) => {
+                Err(Error::Timeout { set: "GradScaler".into(), seconds: patience.as_secs() })
+            }
+            // A lost device shows in what arrived.
+            _ => self.poll_report(),
+        }
+    }
+
+    /// The next report as a future. It resolves when a later submission or the engine's own [`wgpu::Device::poll`]
+    /// finds the copy done (on the web, the browser does).
+    ///
+    /// # Errors
+    /// The future's output, as [`GradScaler::poll_report`].
+    pub fn next_report(&self) -> impl Future<Output = Result<UpdateReport, Error>> + use<'_> {
+        std::future::poll_fn(|cx| {
+            // Registered first, so that no arrival falls between the look and the wait.
+            self.reports().inbox().wakers.push(cx.waker().clone());
+            match self.poll_report() {
+                Ok(Some(report)) => Poll::Ready(Ok(report)),
+                Ok(None) => Poll::Pending,
+                Err(error) => Poll::Ready(Err(error)),
+            }
+        })
+    }
+
+    /// Copies what `steps` decided into a free staging buffer, after the update.
+    pub(crate) fn record_report(
+        &self,
+        encoder: &mut wgpu::CommandEncoder,
+        steps: &[Recorded<'_>],
+    ) -> Result<(), Error> {
+        let mut reports = self.reports();
+        if reports.capacity == 0 {
+            return Ok(());
+        }
+        let update = reports.next_update;
+        reports.next_update += 1;
+        if reports.pending.len() >= reports.capacity {
+            reports.lost += 1;
+            return Ok(());
+        }
+        let (parts, copies, size) = lay_out(self, steps);
+        let staging = match reports.free.iter().position(|b| b.size() >= size) {
+            Some(i) => reports.free.swap_remove(i),
+            None => {
+                reports.free.clear();
+                self.new_staging(size)?
+            }
+        };
+        let mut at = 0;
+        for (source, bytes) in copies {
+            encoder.copy_buffer_to_buffer(&source, 0, &staging, at, bytes);
+            at += bytes;
+        }
+        let messenger = Messenger { inbox: Arc::clone(&reports.inbox), update, arrival: Arrival::Dropped };
+        encoder.map_buffer_on_submit(&staging, wgpu::MapMode::Read, .., |result| messenger.deliver(result));
+        let state_at = size - size_of::<GpuState>() as u64;
+        reports.pending.push_back(Pending { update, staging, parts, state_at });
+        Ok(())
+    }
+
+    fn new_staging(&self, size: u64) -> Result<wgpu::Buffer, Error> {
+        let device = self.context.device();
+        guarded(device, "allocating a report", || {
+            device.create_buffer(&wgpu::BufferDescriptor {
+                label: Some("gradclip reports"),
+                size,
+                usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+                mapped_at_creation: false,
+            })
+        })
+    }
+
+    fn reports(&self) -> MutexGuard<'_, Reports> {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn report_skipped(taken: &Result<UpdateReport, Error>) -> u32 {
+    taken.as_ref().map_or(0, |report| report.scaler.consecutive_skipped)
+}
+
+/// The parts of a report, the copies that make it, and its size in bytes. The state comes last.
+fn lay_out(scaler: &GradScaler, steps: &[Recorded<'_>]) -> (Vec<Part>, Vec<(wgpu::Buffer, u64)>, u64) {
+    let mut copies = Vec::new();
+    let mut size = 0;
+    let mut copy = |buffer: &wgpu::Buffer, bytes: u64| {
+        copies.push((buffer.clone(), bytes));
+        let at = size;
+        size += bytes;
+        at
+    };
+    let mut parts = Vec::with_capacity(steps.len());
+    for step in steps {
+        let set = step.set();
+        let Also { norm_after, tensor_norms } = step.also();
+        let at = copy(&set.report, set.report.size());
+        let after = set.compiled.after_buffer().filter(|_| norm_after);
+        let norms = set.compiled.tensor_norms_buffer().filter(|_| tensor_norms);
+        parts.push(Part {
+            set: set.id,
+            name: set.name.clone(),
+            tensors: Arc::clone(&set.tensors),
+            microbatches: step.microbatches(),
+            at,
+            after_at: after.map(|buffer| copy(&buffer, VERDICT_BYTES)),
+            norms_at: norms.map(|buffer| copy(&buffer, buffer.size())),
+        });
+    }
+    copy(&scaler.state, size_of::<GpuState>() as u64);
+    (parts, copies, size)
+}
+
+impl Reports {
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&mut self, pending: &Pending, arrival: Arrival) -> Result<UpdateReport, Error> {
+        let wgpu_error = |message: String| Error::Wgpu { what: "reading a report".into(), message };
+        match arrival {
+            Arrival::Mapped => {}
+            Arrival::Dropped => return Err(Error::Dropped { update: pending.update }),
+            Arrival::Failed(message) => return Err(wgpu_error(message)),
+        }
+        let decoded = {
+            let view = pending.staging.get_mapped_range(..).map_err(|e| wgpu_error(e.to_string()))?;
+            self.decode(pending, &view)
+        };
+        pending.staging.unmap();
+        Ok(decoded)
+    }
+
+    fn decode(&mut self, pending: &Pending, bytes: &[u8]) -> UpdateReport {
+        let steps = pending.parts.iter().map(|part| self.decode_step(part, bytes)).collect();
+        let state_at = pending.state_at as usize;
+        let state: GpuState =
+            bytemuck::pod_read_unaligned(&bytes[state_at..state_at + size_of::<GpuState>()]);
+        let scaler = ScalerState::from_gpu(state);
+        UpdateReport { update: pending.update, steps, scaler, clip_rate: scaler.clip_rate(), lost: self.lost }
+    }
+
+    fn decode_step(&mut self, part: &Part, bytes: &[u8]) -> StepReport {
+        let report = Report::decode(&bytes[part.at as usize..], &part.tensors);
+        let before = self.last_run.insert(part.set, report.run).unwrap_or(0);
+        let after = part.after_at.filter(|_| !report.skipped).map(|at| {
+            let at = at as usize;
+            let verdict: Verdict = bytemuck::pod_read_unaligned(&bytes[at..at + size_of::<Verdict>()]);
+            verdict.norm().to_f64()
+        });
+        let norms = part.norms_at.map(|at| {
+            let norm = |i: usize| {
+                let at = at as usize + 8 * i;
+                let [significand, exponent]: [u32; 2] = bytemuck::pod_read_unaligned(&bytes[at..at + 8]);
+                let norm = R24 { significand, exponent: exponent.cast_signed() };
+                (significand != u32::MAX).then(|| norm.to_f64())
+            };
+            (0..part.tensors.len()).map(norm).collect()
+        });
+        StepReport {
+            set: part.name.clone(),
+            ran: report.run != before,
+            microbatches: part.microbatches,
+            report,
+            norm_after: after,
+            tensor_norms: norms,
+        }
+    }
+}
+
+impl std::fmt::Display for UpdateReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "update {}:", self.update)?;
+        for step in &self.steps {
+            write!(f, " {}: {};", step.set, step)?;
+        }
+        write!(
+            f,
+            " next scale {}, {} skipped ({} in a row), {:.0} % clipped",
+            self.scaler.scale,
+            self.scaler.skipped,
+            self.scaler.consecutive_skipped,
+            100.0 * self.clip_rate
+        )
+    }
+}
+
+impl std::fmt::Display for StepReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if !self.ran {
+            return f.write_str("did not run on the GPU");
+        }
+        write!(f, "{}", self.report)?;
+        self.norm_after.map_or(Ok(()), |norm| write!(f, ", norm after {norm:.9e}"))
+    }
+}

@@ -1,0 +1,14 @@
+//! One limit, one norm.
+use gradclip::{ClipNorm, Error, GradScaler, GradSet, wgpu};
+
+pub fn step(
+    scaler: &GradScaler,
+    grads: &GradSet,
+    encoder: &mut wgpu::CommandEncoder,
+    clip: ClipNorm,
+) -> Result<(), Error> {
+    let step = scaler.begin(grads)?.unscale().clip_grad_norm(clip).clip_grad_norm(clip).record(encoder)?;
+    scaler.update(encoder, [step])
+}
+
+fn main() {}

@@ -1,0 +1,15 @@
+//! A verdict moves the scale once.
+use gradclip::{ClipNorm, Error, GradScaler, GradSet, wgpu};
+
+pub fn step(
+    scaler: &GradScaler,
+    grads: &GradSet,
+    encoder: &mut wgpu::CommandEncoder,
+    _: ClipNorm,
+) -> Result<(), Error> {
+    let step = scaler.begin(grads)?.unscale().record(encoder)?;
+    scaler.update(encoder, [step])?;
+    scaler.update(encoder, [step])
+}
+
+fn main() {}
