@@ -2,19 +2,20 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::context::{Shared, empty, filled, group, guarded, kernels};
-use crate::plan::{Dispatch, PARTIAL_BYTES, Plan, PlanTensor};
+use crate::bound::{Bound, Gradients, bind, padded};
+use crate::context::{Shared, empty, filled, group, guarded};
+use crate::plan::{PARTIAL_BYTES, Plan, PlanTensor};
 use crate::report::{CENSUS_BYTES, VERDICT_BYTES};
 use crate::shader::Kernel;
 use crate::{Error, grad_set::not_run};
 
 /// Uniform slots and spare windows are this far apart: WebGPU's largest alignment.
-const STRIDE: u64 = 256;
+pub(crate) const STRIDE: u64 = 256;
 
 /// The twin of `struct Dispatch` in `tile.wgsl`.
 #[repr(C)]
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct DispatchUniform {
+pub(crate) struct DispatchUniform {
     first_tile: u32,
     tile_count: u32,
     tile_words: u32,
@@ -42,7 +43,7 @@ pub(crate) struct Scratch {
     /// One slot for norm_finish, then one a dispatch.
     uniforms: wgpu::Buffer,
     /// Stands in for windows that a dispatch does not use.
-    spare: wgpu::Buffer,
+    pub spare: wgpu::Buffer,
     report_bytes: u64,
 }
 
@@ -119,25 +120,15 @@ impl Measure {
     }
 }
 
-#[derive(Debug)]
-struct Bound {
-    norm_partials: wgpu::ComputePipeline,
-    apply: wgpu::ComputePipeline,
-    read: wgpu::BindGroup,
-    write: wgpu::BindGroup,
-    groups: (u32, u32),
-}
-
 impl Compiled {
     pub fn new(
         shared: &Shared,
-        set: &str,
         plan: Plan,
-        layout: Vec<PlanTensor>,
+        gradients: Gradients<'_>,
         scratch: Scratch,
         report: &wgpu::Buffer,
-        buffers: &[wgpu::Buffer],
     ) -> Result<Self, Error> {
+        let set = gradients.set;
         let verdict = wgpu::BindingResource::Buffer(wgpu::BufferBinding {
             buffer: report,
             offset: 0,
@@ -157,7 +148,8 @@ impl Compiled {
                 group(shared, &layouts.apply, &[table, verdict]),
             )
         })?;
-        let dispatches = bind(shared, set, &plan, &layout, &scratch, buffers)?;
+        let dispatches = bind(shared, &plan, &gradients, &scratch)?;
+        let layout = gradients.layout.to_vec();
         Ok(Self {
             plan,
             layout,
@@ -172,8 +164,8 @@ impl Compiled {
     }
 
     /// Points the dispatches at other buffers with the same layout.
-    pub fn rebind(&mut self, shared: &Shared, set: &str, buffers: &[wgpu::Buffer]) -> Result<(), Error> {
-        self.dispatches = bind(shared, set, &self.plan, &self.layout, &self.scratch, buffers)?;
+    pub fn rebind(&mut self, shared: &Shared, gradients: &Gradients<'_>) -> Result<(), Error> {
+        self.dispatches = bind(shared, &self.plan, gradients, &self.scratch)?;
         Ok(())
     }
 
@@ -264,59 +256,6 @@ impl Compiled {
     }
 }
 
-fn bind(
-    shared: &Shared,
-    set: &str,
-    plan: &Plan,
-    layout: &[PlanTensor],
-    scratch: &Scratch,
-    buffers: &[wgpu::Buffer],
-) -> Result<Vec<Bound>, Error> {
-    let mut by_number = vec![None; layout.len()];
-    for (tensor, buffer) in layout.iter().zip(buffers) {
-        by_number[tensor.buffer].get_or_insert(buffer);
-    }
-    let mut bound = Vec::with_capacity(plan.dispatches.len());
-    for (i, dispatch) in plan.dispatches.iter().enumerate() {
-        let count = padded(dispatch, plan);
-        let mut resources = vec![uniform(scratch, i as u64 + 1, size_of::<DispatchUniform>())];
-        for &window in &dispatch.windows {
-            let window = &plan.windows[window];
-            let Some(buffer) = by_number[window.buffer] else { continue };
-            resources.push(wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-                buffer,
-                offset: window.offset,
-                size: wgpu::BufferSize::new(window.size),
-            }));
-        }
-        for unused in dispatch.windows.len() as u64..u64::from(count) {
-            resources.push(wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-                buffer: &scratch.spare,
-                offset: unused * STRIDE,
-                size: wgpu::BufferSize::new(STRIDE),
-            }));
-        }
-        let (norm_partials, apply) = kernels(dispatch.format, count);
-        let (norm_partials, apply) = (shared.pipeline(norm_partials)?, shared.pipeline(apply)?);
-        let what = format!("set \"{set}\": binding the gradients of dispatch {i}");
-        let (read, write) = guarded(&shared.device, &what, || {
-            (
-                group(shared, &shared.window_layout(false, count), &resources),
-                group(shared, &shared.window_layout(true, count), &resources),
-            )
-        })?;
-        bound.push(Bound { norm_partials, apply, read, write, groups: dispatch.groups });
-    }
-    Ok(bound)
-}
-
-/// Windows that the pipeline of a dispatch binds: few sizes, so that few pipelines are compiled.
-fn padded(dispatch: &Dispatch, plan: &Plan) -> u32 {
-    let most = plan.dispatches.iter().map(|d| d.windows.len()).max().unwrap_or(1);
-    let windows = if dispatch.windows.len() == 1 { 1 } else { most };
-    windows as u32
-}
-
 fn uniform_bytes(plan: &Plan, tensors: usize) -> Vec<u8> {
     let mut bytes = vec![0; (plan.dispatches.len() + 1) * STRIDE as usize];
     let mut put = |slot: usize, value: &[u8]| {
@@ -349,7 +288,7 @@ fn uniform_bytes(plan: &Plan, tensors: usize) -> Vec<u8> {
     bytes
 }
 
-fn uniform(scratch: &Scratch, slot: u64, size: usize) -> wgpu::BindingResource<'_> {
+pub(crate) fn uniform(scratch: &Scratch, slot: u64, size: usize) -> wgpu::BindingResource<'_> {
     wgpu::BindingResource::Buffer(wgpu::BufferBinding {
         buffer: &scratch.uniforms,
         offset: slot * STRIDE,

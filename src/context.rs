@@ -180,8 +180,14 @@ pub(crate) fn guarded<T>(device: &wgpu::Device, what: &str, make: impl FnOnce() 
     }
     match refused {
         None => Ok(made),
-        Some(error) => Err(Error::Wgpu { what: what.into(), message: error.to_string() }),
+        Some(error) => Err(Error::Wgpu { what: what.into(), message: on_one_line(&error.to_string()) }),
     }
+}
+
+/// wgpu's errors are paragraphs: a line each for what failed, inside what, and why.
+fn on_one_line(paragraph: &str) -> String {
+    let lines = paragraph.lines().map(str::trim).filter(|line| !line.is_empty() && *line != "Caused by:");
+    lines.collect::<Vec<_>>().join(": ")
 }
 
 fn layout(device: &wgpu::Device, label: &str, bindings: &[Binding]) -> wgpu::BindGroupLayout {
@@ -262,10 +268,16 @@ pub(crate) fn empty(shared: &Shared, label: &str, size: u64) -> wgpu::Buffer {
 
 /// A buffer with these bytes.
 pub(crate) fn filled(shared: &Shared, label: &str, usage: wgpu::BufferUsages, bytes: &[u8]) -> wgpu::Buffer {
-    use wgpu::util::DeviceExt as _;
-    shared.device.create_buffer_init(&wgpu::util::BufferInitDescriptor {
+    let buffer = shared.device.create_buffer(&wgpu::BufferDescriptor {
         label: Some(label),
-        contents: bytes,
+        size: bytes.len() as u64,
         usage,
-    })
+        mapped_at_creation: true,
+    });
+    // A buffer that was refused has no range to map; the caller's error scope knows.
+    if let Ok(mut view) = buffer.get_mapped_range_mut(..) {
+        view.copy_from_slice(bytes);
+    }
+    buffer.unmap();
+    buffer
 }

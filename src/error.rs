@@ -1,5 +1,7 @@
 //! Everything that can go wrong. Every message names what it is about and says what to do.
 
+use std::time::Duration;
+
 use crate::Format;
 
 /// What the crate refuses, before any GPU work: after an error no command was recorded and no gradient changed.
@@ -19,7 +21,8 @@ pub enum Error {
     /// A tensor ends beyond its buffer.
     #[error(
         "tensor \"{tensor}\": {len} {format} elements at byte {offset} end at byte {end}, but the buffer has \
-         {size} bytes; an odd 16-bit tensor needs its whole last word"
+         {size} bytes{}",
+        odd_hint(*.format, *.len)
     )]
     BeyondBuffer {
         /// Name of the tensor.
@@ -85,7 +88,9 @@ pub enum Error {
         format: Format,
     },
     /// A limit leaves room for nothing.
-    #[error("{limit} leaves room for nothing; it must be at least one unit after alignment")]
+    #[error(
+        "PlanLimits::{limit} leaves room for nothing; raise it (window_bytes: to one window_align at least)"
+    )]
     ZeroLimit {
         /// Field of [`PlanLimits`](crate::plan::PlanLimits).
         limit: &'static str,
@@ -215,12 +220,14 @@ pub enum Error {
         set: String,
     },
     /// The GPU did not finish in time.
-    #[error("{set}: the GPU did not finish within {seconds} s; is the device lost or the queue very long?")]
+    #[error(
+        "{whose}: the GPU did not finish within {patience:?}; wait longer, or look for a kernel that hangs in what was submitted before"
+    )]
     Timeout {
-        /// Name of the set, or `GradScaler`.
-        set: String,
-        /// Seconds waited.
-        seconds: u64,
+        /// Whose report: a set or `GradScaler`.
+        whose: String,
+        /// How long was waited.
+        patience: Duration,
     },
     /// wgpu refused something: out of memory, a lost device, a buffer of another device, a destroyed buffer.
     #[error("{what}: {message}")]
@@ -230,4 +237,8 @@ pub enum Error {
         /// wgpu's own words.
         message: String,
     },
+}
+
+fn odd_hint(format: Format, len: u64) -> &'static str {
+    if format.size() == 2 && len % 2 == 1 { "; an odd 16-bit tensor needs its whole last word" } else { "" }
 }

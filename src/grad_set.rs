@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::bound::Gradients;
 use crate::compiled::{Compiled, Scratch};
 use crate::context::{filled, group, guarded};
 use crate::plan::{Plan, PlanLimits, PlanTensor};
@@ -17,7 +18,8 @@ const KEPT_STEPS: usize = 16;
 /// Where one gradient tensor lies: `len` elements from byte `offset` of `buffer`, back to back.
 #[derive(Debug, Clone, Copy)]
 pub struct TensorSlice<'a> {
-    /// The engine's buffer; needs [`wgpu::BufferUsages::STORAGE`].
+    /// The engine's buffer, of the context's device; needs [`wgpu::BufferUsages::STORAGE`]. A buffer of another device is
+    /// refused, one of another [`wgpu::Instance`] makes wgpu itself panic.
     pub buffer: &'a wgpu::Buffer,
     /// First byte, a multiple of 4.
     pub offset: u64,
@@ -115,7 +117,9 @@ impl<'a> GradSetBuilder<'a> {
         let scratch = Scratch::new(shared, &self.name, &plan, self.tensors.len())?;
         let report = scratch.new_report(shared)?;
         let buffers: Vec<wgpu::Buffer> = self.slices.iter().map(|s| s.buffer.clone()).collect();
-        let compiled = Compiled::new(shared, &self.name, plan, layout, scratch, &report, &buffers)?;
+        let gradients =
+            Gradients { set: &self.name, tensors: &self.tensors, layout: &layout, buffers: &buffers };
+        let compiled = Compiled::new(shared, plan, gradients, scratch, &report)?;
         let verdict_group = guarded(&shared.device, "binding a verdict", || {
             let verdict = wgpu::BufferBinding {
                 buffer: &report,
@@ -280,12 +284,14 @@ impl GradSet {
         let shared = &self.context.shared;
         let layout = lay_out(&self.tensors, slices)?;
         let buffers: Vec<wgpu::Buffer> = slices.iter().map(|s| s.buffer.clone()).collect();
+        let gradients =
+            Gradients { set: &self.name, tensors: &self.tensors, layout: &layout, buffers: &buffers };
         if layout == self.compiled.layout {
-            return self.compiled.rebind(shared, &self.name, &buffers);
+            return self.compiled.rebind(shared, &gradients);
         }
         let plan = Plan::new(&layout, &self.limits)?;
         let scratch = Scratch::new(shared, &self.name, &plan, self.tensors.len())?;
-        self.compiled = Compiled::new(shared, &self.name, plan, layout, scratch, &self.report, &buffers)?;
+        self.compiled = Compiled::new(shared, plan, gradients, scratch, &self.report)?;
         Ok(())
     }
 

@@ -56,6 +56,7 @@
 
 #![deny(missing_docs)]
 
+mod bound;
 mod clip;
 mod compiled;
 mod context;

@@ -47,9 +47,9 @@ impl GradSet {
     /// # Errors
     /// As [`GradSet::read_report`].
     pub fn read_report_timeout(&self, patience: Duration) -> Result<Report, Error> {
-        let pending = self.start_read()?;
+        let (pending, recorded) = self.start_read()?;
         pending.wait(&self.context, patience)?;
-        pollster::block_on(self.finish_read(pending))
+        pollster::block_on(self.finish_read(pending, recorded))
     }
 
     /// [`GradSet::read_report`] without blocking. The copy is submitted at once; the future resolves when the engine's
@@ -59,22 +59,28 @@ impl GradSet {
     /// The future's output, as [`GradSet::read_report`] but for the timeout.
     pub fn read_report_async(&self) -> impl Future<Output = Result<Report, Error>> + use<'_> {
         let pending = self.start_read();
-        async move { self.finish_read(pending?).await }
+        async move {
+            let (pending, recorded) = pending?;
+            self.finish_read(pending, recorded).await
+        }
     }
 
-    fn start_read(&self) -> Result<Pending, Error> {
-        start_read(&self.context, &format!("set \"{}\"", self.name), &self.report, self.report.size())
+    /// Also how many steps were recorded up to now: those that the report can know of.
+    fn start_read(&self) -> Result<(Pending, u64), Error> {
+        let recorded = self.reading.lock().unwrap_or_else(PoisonError::into_inner).recorded;
+        let whose = format!("set \"{}\"", self.name);
+        Ok((start_read(&self.context, &whose, &self.report, self.report.size())?, recorded))
     }
 
-    async fn finish_read(&self, pending: Pending) -> Result<Report, Error> {
+    async fn finish_read(&self, pending: Pending, recorded: u64) -> Result<Report, Error> {
         let bytes = pending.bytes().await?;
         let verdict: Verdict = bytemuck::pod_read_unaligned(&bytes[..size_of::<Verdict>()]);
         let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let (seen_recorded, seen_run) = reading.seen;
-        if verdict.run == seen_run && (verdict.run == 0 || reading.recorded != seen_recorded) {
+        if verdict.run == seen_run && (verdict.run == 0 || recorded != seen_recorded) {
             return Err(Error::NotRun { set: self.name.clone() });
         }
-        reading.seen = (reading.recorded, verdict.run);
+        reading.seen = (recorded, verdict.run);
         Ok(Report::decode(&bytes, &self.tensors))
     }
 }
@@ -120,9 +126,7 @@ impl Pending {
         });
         match poll {
             Ok(_) => Ok(()),
-            Err(wgpu::PollError::Timeout) => {
-                Err(Error::Timeout { set: self.whose.clone(), seconds: patience.as_secs() })
-            }
+            Err(wgpu::PollError::Timeout) => Err(Error::Timeout { whose: self.whose.clone(), patience }),
             Err(error) => Err(self.error(&error)),
         }
     }

@@ -186,9 +186,7 @@ impl GradScaler {
         }
         let wait = wgpu::PollType::Wait { submission_index: None, timeout: Some(patience) };
         match self.context.device().poll(wait) {
-            Err(wgpu::PollError::Timeout) => {
-                Err(Error::Timeout { set: "GradScaler".into(), seconds: patience.as_secs() })
-            }
+            Err(wgpu::PollError::Timeout) => Err(Error::Timeout { whose: "GradScaler".into(), patience }),
             // A lost device shows in what arrived.
             _ => self.poll_report(),
         }

@@ -24,8 +24,9 @@ fn zero_capacity() {
             change(&mut limits);
             let builder = GradSet::builder("adamw").tensor("wte", whole(&buffer)).plan_limits(limits);
             let error = builder.build(&gpu.context).unwrap_err();
-            let message =
-                format!("{name} leaves room for nothing; it must be at least one unit after alignment");
+            let message = format!(
+                "PlanLimits::{name} leaves room for nothing; raise it (window_bytes: to one window_align at least)"
+            );
             assert_eq!(error.to_string(), message, "{}", adapters::label(&gpu.info));
         }
         // Less than one aligned unit is as good as nothing.
