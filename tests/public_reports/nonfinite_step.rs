@@ -34,7 +34,7 @@ fn d02_the_report_names_the_bad_tensor() {
         assert_eq!(report.nonfinite, [FINITE, inf]);
         assert_eq!(
             report.to_string(),
-            "scale 1: found inf/NaN, step skipped: b (0 NaN, 1 +inf, 0 -inf, first at 0)"
+            "scale 1, found inf/NaN, step skipped: b (0 NaN, 1 +inf, 0 -inf, first at 0)"
         );
         for (buffer, (_, before)) in buffers.iter().zip(&before) {
             assert_eq!(bytes(gpu, buffer), *before);
