@@ -171,7 +171,7 @@ impl GradSet {
     }
 
     /// The verdict of the latest step as a storage binding for the engine's own kernels, laid out as `struct Verdict` in
-    /// [`VERDICT_WGSL`](crate::VERDICT_WGSL). Before any step ran it says `found_inf`, so that a kernel skips. The
+    /// [`VERDICT_WGSL`](crate::VERDICT_WGSL). Before any step ran it says `skip`. The
     /// buffer stays the same for the life of the set.
     #[must_use]
     pub fn verdict(&self) -> wgpu::BufferBinding<'_> {

@@ -200,7 +200,13 @@ impl GradScaler {
     pub fn next_report(&self) -> impl Future<Output = Result<UpdateReport, Error>> + use<'_> {
         std::future::poll_fn(|cx| {
             // Registered first, so that no arrival falls between the look and the wait.
-            self.reports().inbox().wakers.push(cx.waker().clone());
+            let reports = self.reports();
+            let mut inbox = reports.inbox();
+            if !inbox.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
+                inbox.wakers.push(cx.waker().clone());
+            }
+            drop(inbox);
+            drop(reports);
             match self.poll_report() {
                 Ok(Some(report)) => Poll::Ready(Ok(report)),
                 Ok(None) => Poll::Pending,

@@ -16,6 +16,45 @@ const STATE_BYTES: u64 = size_of::<GpuState>() as u64;
 ///
 /// Scale and counters live on the GPU; no call in the training loop reads them back. Each optimizer's gradients are a
 /// [`GradSet`]; [`GradScaler::begin`] opens a step of one, and [`GradScaler::update`] closes all that are open.
+///
+/// ```
+/// use gradclip::{ClipNorm, Context, Format, GradScaler, GradSet, ScalerConfig, TensorSlice, wgpu};
+/// # use wgpu::util::{BufferInitDescriptor, DeviceExt};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+/// # let adapter = pollster::block_on(instance.request_adapter(&Default::default()))?;
+/// # let (device, queue) = pollster::block_on(adapter.request_device(&Default::default()))?;
+/// # let page = device.create_buffer_init(&BufferInitDescriptor {
+/// #     label: None,
+/// #     contents: bytemuck::cast_slice(&[24f32, 32.0]),
+/// #     usage: wgpu::BufferUsages::STORAGE,
+/// # });
+/// let gpu = Context::new(&device, &queue)?;
+/// let grads = GradSet::builder("adamw")
+///     .tensor("weight", TensorSlice { buffer: &page, offset: 0, len: 2, format: Format::F32 })
+///     .build(&gpu)?;
+/// let config = ScalerConfig { init_scale: 8.0, ..ScalerConfig::default() };
+/// let scaler = GradScaler::new(&gpu, config)?.with_reports(4);
+///
+/// // One optimizer step. The loss kernel multiplies by `scaler.scale_buffer()`.
+/// let mut encoder = device.create_command_encoder(&Default::default());
+/// let mut step = scaler.begin(&grads)?;
+/// for _ in 0..2 {
+///     // ... backward of a microbatch, on the encoder ...
+///     step.microbatch();
+/// }
+/// let step = step.unscale().clip_grad_norm(ClipNorm::new(1.0)?).record(&mut encoder)?;
+/// // ... the optimizer's kernel, which does nothing if `grads.verdict()` says skip ...
+/// scaler.update(&mut encoder, [step])?;
+/// queue.submit([encoder.finish()]);
+///
+/// // Whenever a log wants it; `poll_report` never blocks.
+/// let report = scaler.wait_report(std::time::Duration::from_secs(60))?.expect("it was submitted");
+/// assert_eq!(report.steps[0].report.total_norm, 5.0);
+/// assert_eq!((report.steps[0].microbatches, report.scaler.growth_tracker), (2, 1));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct GradScaler {
     pub(crate) context: Context,

@@ -23,6 +23,7 @@ const APPLY: &str = include_str!("../shaders/apply.wgsl");
 
 /// A kernel, its format and the number of windows that it binds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Kernel {
     /// Gradients to one partial per tile.
     NormPartials(Format, u32),
