@@ -1,0 +1,12 @@
+.PHONY: help demo test
+
+help:
+	@echo 'make demo   one step over recorded gradients: unscale, check, norm, clip, compared with the CPU reference'
+	@echo 'make test   the whole test suite on every adapter of this machine'
+	@echo 'Both need Rust (https://rustup.rs). On Debian and Ubuntu they install a software Vulkan driver if there is none.'
+
+demo:
+	@scripts/run.sh cargo run --release --example clip
+
+test:
+	@scripts/run.sh cargo test --no-fail-fast

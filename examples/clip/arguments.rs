@@ -1,0 +1,109 @@
+//! The command line.
+
+use std::path::{Path, PathBuf};
+
+use gradclip::{ClipNorm, LossScale};
+
+pub const USAGE: &str = "usage: clip FILE.safetensors --scale S --max-norm M [--eps E] [--prefix P] \
+    [-o OUT.safetensors] [--adapter NAME] [--cpu]";
+
+/// Step 2 of a recorded PyTorch AMP run of a small GPT: its norm is above the limit, so it is unscaled and clipped.
+/// Scale and limit are those of `gpt_amp_f16.json`.
+const RECORDED: (&str, &str, &str, &str) = ("gpt_amp_f16.safetensors", "grad/2/", "524288", "0.6");
+
+pub struct Arguments {
+    pub file: PathBuf,
+    pub scale: LossScale,
+    pub clip: ClipNorm,
+    pub prefix: String,
+    pub out: Option<PathBuf>,
+    pub adapter: Option<String>,
+    pub cpu: bool,
+}
+
+#[derive(Default)]
+struct Given {
+    file: Option<PathBuf>,
+    scale: Option<String>,
+    max_norm: Option<String>,
+    eps: Option<String>,
+    prefix: Option<String>,
+    out: Option<PathBuf>,
+    adapter: Option<String>,
+    cpu: bool,
+}
+
+/// What was asked for; `None`: the usage.
+pub fn parse() -> Result<Option<Arguments>, String> {
+    match given() {
+        Ok(None) => Ok(None),
+        Ok(Some(given)) => given.check().map(Some),
+        Err(error) => Err(format!("{error}; {USAGE}")),
+    }
+}
+
+fn given() -> Result<Option<Given>, lexopt::Error> {
+    use lexopt::prelude::*;
+    let mut given = Given::default();
+    let mut parser = lexopt::Parser::from_env();
+    while let Some(arg) = parser.next()? {
+        match arg {
+            Value(file) if given.file.is_none() => given.file = Some(file.into()),
+            Long("scale") => given.scale = Some(parser.value()?.string()?),
+            Long("max-norm") => given.max_norm = Some(parser.value()?.string()?),
+            Long("eps") => given.eps = Some(parser.value()?.string()?),
+            Long("prefix") => given.prefix = Some(parser.value()?.string()?),
+            Short('o') | Long("out") => given.out = Some(parser.value()?.into()),
+            Long("adapter") => given.adapter = Some(parser.value()?.string()?),
+            Long("cpu") => given.cpu = true,
+            Short('h') | Long("help") => return Ok(None),
+            _ => return Err(arg.unexpected()),
+        }
+    }
+    Ok(Some(given))
+}
+
+impl Given {
+    fn check(self) -> Result<Arguments, String> {
+        let recorded = self.file.is_none();
+        let (name, prefix, scale, max_norm) = RECORDED;
+        let or_recorded = |value: Option<String>, option: &str, default: &str| match value {
+            Some(text) => Ok(text),
+            None if recorded => Ok(default.to_owned()),
+            None => Err(format!("{option} is missing; {USAGE}")),
+        };
+        let scale = number("--scale", &or_recorded(self.scale, "--scale", scale)?)?;
+        let max_norm = number("--max-norm", &or_recorded(self.max_norm, "--max-norm", max_norm)?)?;
+        let mut clip = ClipNorm::new(max_norm).map_err(|e| e.to_string())?;
+        if let Some(eps) = self.eps {
+            clip = clip.with_eps(number("--eps", &eps)?).map_err(|e| e.to_string())?;
+        }
+        if self.cpu && self.adapter.is_some() {
+            return Err("--cpu and --adapter exclude each other".into());
+        }
+        Ok(Arguments {
+            file: self.file.unwrap_or_else(|| data().join(name)),
+            scale: LossScale::new(scale).map_err(|e| e.to_string())?,
+            clip,
+            prefix: self.prefix.unwrap_or_else(|| if recorded { prefix.into() } else { String::new() }),
+            out: self.out,
+            adapter: self.adapter,
+            cpu: self.cpu,
+        })
+    }
+}
+
+fn data() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")
+}
+
+/// An f32. What f32 would turn into 0 or infinity is refused: as a limit, the one erases every gradient and the other
+/// switches clipping off.
+fn number(option: &str, text: &str) -> Result<f32, String> {
+    let parsed = text.parse::<f32>().ok().zip(text.parse::<f64>().ok());
+    let (narrow, wide) = parsed.ok_or_else(|| format!("{option} {text:?} is not a number"))?;
+    if narrow.is_infinite() != wide.is_infinite() || (narrow == 0.0) != (wide == 0.0) {
+        return Err(format!("{option} {text} is outside the range of f32"));
+    }
+    Ok(narrow)
+}
