@@ -9,4 +9,4 @@ demo:
 	@scripts/run.sh cargo run --release --example clip
 
 test:
-	@scripts/run.sh cargo test --no-fail-fast
+	@scripts/run.sh cargo test --all-features --no-fail-fast

@@ -4,7 +4,6 @@
 //! `cargo bench --bench step -- [--adapter NAME] [--elements N] [--rounds N]`
 
 #[allow(dead_code, reason = "shared with the conformance runner")]
-#[allow(dead_code, reason = "shared with the conformance runner")]
 #[path = "../examples/conformance/adapters.rs"]
 mod adapters;
 mod plain;

@@ -1,5 +1,5 @@
 //! Unscale, inf/NaN check and global-norm gradient clipping for mixed-precision training, on any GPU that wgpu reaches,
-//! equal to a CPU [`reference`] on every bit.
+//! equal to a CPU [`reference`](mod@reference) on every bit.
 //!
 //! Mixed-precision training multiplies the loss by a scale S so that small gradients survive f16. After the last
 //! microbatch and before the optimizer, one [step](GradSet::record) divides S out again, looks for NaN and infinity,
@@ -46,7 +46,7 @@
 //! # What is exact
 //!
 //! The result of a step is a function of the gradient bits, the scale, `max_norm` and `eps` alone. It does not depend on
-//! the adapter, the driver, how tensors are cut or where they lie. [`reference`] says what it is. Finite gradients have
+//! the adapter, the driver, how tensors are cut or where they lie. [`reference`](mod@reference) says what it is. Finite gradients have
 //! a finite norm, whatever their size; nonfinite ones leave every byte as it was.
 //!
 //! # Features

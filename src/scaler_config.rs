@@ -125,7 +125,7 @@ impl ScalerConfig {
             return fail("max_consecutive_skipped", 0.0, "be at least 1, or None for no limit");
         }
         match self.skip_above {
-            Some(norm) if !(norm > 0.0) => {
+            Some(norm) if norm.is_nan() || norm <= 0.0 => {
                 fail("skip_above", norm.into(), "be above 0, or None to skip no step for its norm")
             }
             _ => Ok(()),

@@ -1,6 +1,7 @@
 //! The orders that the field gets wrong do not compile, and the compiler's message points at the call.
 
 /// The right order compiles, in a file beside the wrong ones.
+#[allow(dead_code, reason = "it has to compile, not to run")]
 #[path = "order/right_order.rs"]
 mod right_order;
 

@@ -3,7 +3,6 @@
 //! `conformance [--adapter all|NAME] [--steps FILE.json] [--scaler FILE.json] [--json OUT]`
 
 #[allow(dead_code, reason = "shared with tests and benches")]
-#[allow(dead_code, reason = "shared with tests and benches")]
 mod adapters;
 mod cases;
 mod runner;

@@ -17,4 +17,3 @@ pub fn step(
     let second = second.unscale().measure_tensor_norms().record_deferred(encoder)?;
     scaler.update(encoder, [first, second])
 }
-
