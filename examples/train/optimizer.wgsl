@@ -1,0 +1,20 @@
+// What both optimizers share.
+@group(0) @binding(0) var<uniform> hyper: Hyper;
+// What gradclip decided about all gradients of the optimizer.
+@group(0) @binding(1) var<storage, read> verdict: Verdict;
+@group(0) @binding(2) var<storage, read> gradients: array<u32>;
+@group(0) @binding(3) var<storage, read_write> weights: array<vec2<f32>>;
+// The f16 weights that forward and backward read.
+@group(0) @binding(4) var<storage, read_write> half_weights: array<u32>;
+
+// Two gradients, with the loss scale divided out and clipped: in f32, so that nothing is lost below f16.
+fn clipped_gradient(word: u32) -> vec2<f32> {
+    let gradient = unpack2x16float(gradients[word]);
+    if (verdict.apply != 2u) {
+        return gradient * verdict.factor;
+    }
+    // The factor is outside f32, as with a loss scale of 2^127: multiply by its power of two in two halves.
+    let half = verdict.factor_exponent / 2;
+    let part = ldexp(gradient * f32(verdict.factor_significand), vec2(half));
+    return ldexp(part, vec2(verdict.factor_exponent - half));
+}
