@@ -185,7 +185,7 @@ pub(crate) fn guarded<T>(device: &wgpu::Device, what: &str, make: impl FnOnce() 
 }
 
 /// wgpu's errors are paragraphs: a line each for what failed, inside what, and why.
-fn on_one_line(paragraph: &str) -> String {
+pub(crate) fn on_one_line(paragraph: &str) -> String {
     let lines = paragraph.lines().map(str::trim).filter(|line| !line.is_empty() && *line != "Caused by:");
     lines.collect::<Vec<_>>().join(": ")
 }

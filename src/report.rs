@@ -124,8 +124,9 @@ impl Report {
         let (verdict, census) = bytes.split_at(VERDICT_BYTES as usize);
         let v: Verdict = bytemuck::pod_read_unaligned(verdict);
         let r24 = |significand, exponent| R24 { significand, exponent }.to_f64();
-        let all_finite = v.found_inf == 0 || v.overflow != 0;
-        let nonfinite = if all_finite {
+        // Before the first step there is a verdict, but nothing was counted.
+        let counted = v.run != 0 && v.found_inf != 0 && v.overflow == 0;
+        let nonfinite = if !counted {
             vec![Nonfinite::default(); tensors.len()]
         } else {
             let entries = census.chunks_exact(CENSUS_BYTES as usize).take(tensors.len());

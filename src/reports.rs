@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use crate::context::guarded;
+use crate::context::{guarded, on_one_line};
 use crate::grad_set::{Also, Tensor};
 use crate::report::{Report, VERDICT_BYTES, Verdict};
 use crate::scaler_state::GpuState;
@@ -38,7 +38,7 @@ pub struct UpdateReport {
 pub struct StepReport {
     /// Name of the set.
     pub set: String,
-    /// Whether the GPU ran the step. If not, all numbers of `report` are those of an earlier step, or 0.
+    /// Whether the GPU ran the step. If not, `report` is that of an earlier step, or of none (0 everywhere).
     pub ran: bool,
     /// Microbatches that were counted.
     pub microbatches: u32,
@@ -59,8 +59,6 @@ pub(crate) struct Reports {
     pending: VecDeque<Pending>,
     next_update: u64,
     lost: u64,
-    /// Per set, the run that its last report showed.
-    last_run: HashMap<u64, u32>,
     latest: Option<UpdateReport>,
     inbox: Arc<Mutex<Inbox>>,
 }
@@ -74,10 +72,17 @@ struct Pending {
     state_at: u64,
 }
 
+/// A report that lacks the state after the update.
+#[must_use]
+pub(crate) struct Started {
+    update: u64,
+    staging: wgpu::Buffer,
+    state_at: u64,
+}
+
 /// Where a step lies in the staging buffer.
 #[derive(Debug)]
 struct Part {
-    set: u64,
     name: String,
     tensors: Arc<[Tensor]>,
     microbatches: u32,
@@ -147,7 +152,12 @@ impl GradScaler {
         let _ = self.context.device().poll(wgpu::PollType::Poll);
         let mut reports = self.reports();
         let Some(update) = reports.pending.front().map(|p| p.update) else { return Ok(None) };
-        let arrival = reports.inbox().arrived.remove(&update);
+        let arrival = {
+            let mut inbox = reports.inbox();
+            // What was taken before its message came.
+            inbox.arrived.retain(|&other, _| other >= update);
+            inbox.arrived.remove(&update)
+        };
         let Some(arrival) = arrival else { return Ok(None) };
         let Some(pending) = reports.pending.pop_front() else { return Ok(None) };
         let taken = reports.take(&pending, arrival);
@@ -188,7 +198,10 @@ impl GradScaler {
         match self.context.device().poll(wait) {
             Err(wgpu::PollError::Timeout) => Err(Error::Timeout { whose: "GradScaler".into(), patience }),
             // A lost device shows in what arrived.
-            _ => self.poll_report(),
+            _ => {
+                self.reports().notice_mapped();
+                self.poll_report()
+            }
         }
     }
 
@@ -215,23 +228,24 @@ impl GradScaler {
         })
     }
 
-    /// Copies what `steps` decided into a free staging buffer, after the update.
-    pub(crate) fn record_report(
+    /// Copies what `steps` decided into a free staging buffer. Before the update, which marks the verdicts as seen: a
+    /// verdict that bears the mark already is that of an earlier step.
+    pub(crate) fn start_report(
         &self,
         encoder: &mut wgpu::CommandEncoder,
         steps: &[Recorded<'_>],
-    ) -> Result<(), Error> {
+    ) -> Result<Option<Started>, Error> {
         let mut reports = self.reports();
         if reports.capacity == 0 {
-            return Ok(());
+            return Ok(None);
         }
-        let update = reports.next_update;
-        reports.next_update += 1;
         if reports.pending.len() >= reports.capacity {
+            reports.next_update += 1;
             reports.lost += 1;
-            return Ok(());
+            return Ok(None);
         }
-        let (parts, copies, size) = lay_out(self, steps);
+        let (parts, copies, state_at) = lay_out(steps);
+        let size = state_at + size_of::<GpuState>() as u64;
         let staging = match reports.free.iter().position(|b| b.size() >= size) {
             Some(i) => reports.free.swap_remove(i),
             None => {
@@ -244,11 +258,20 @@ impl GradScaler {
             encoder.copy_buffer_to_buffer(&source, 0, &staging, at, bytes);
             at += bytes;
         }
-        let messenger = Messenger { inbox: Arc::clone(&reports.inbox), update, arrival: Arrival::Dropped };
+        let update = reports.next_update;
+        reports.next_update += 1;
+        reports.pending.push_back(Pending { update, staging: staging.clone(), parts, state_at });
+        Ok(Some(Started { update, staging, state_at }))
+    }
+
+    /// Adds the state after the update, and sends the report on its way.
+    pub(crate) fn finish_report(&self, encoder: &mut wgpu::CommandEncoder, started: Started) {
+        let Started { update, staging, state_at } = started;
+        let state_bytes = size_of::<GpuState>() as u64;
+        encoder.copy_buffer_to_buffer(&self.state, 0, &staging, state_at, state_bytes);
+        let inbox = Arc::clone(&self.reports().inbox);
+        let messenger = Messenger { inbox, update, arrival: Arrival::Dropped };
         encoder.map_buffer_on_submit(&staging, wgpu::MapMode::Read, .., |result| messenger.deliver(result));
-        let state_at = size - size_of::<GpuState>() as u64;
-        reports.pending.push_back(Pending { update, staging, parts, state_at });
-        Ok(())
     }
 
     fn new_staging(&self, size: u64) -> Result<wgpu::Buffer, Error> {
@@ -272,8 +295,8 @@ fn report_skipped(taken: &Result<UpdateReport, Error>) -> u32 {
     taken.as_ref().map_or(0, |report| report.scaler.consecutive_skipped)
 }
 
-/// The parts of a report, the copies that make it, and its size in bytes. The state comes last.
-fn lay_out(scaler: &GradScaler, steps: &[Recorded<'_>]) -> (Vec<Part>, Vec<(wgpu::Buffer, u64)>, u64) {
+/// The parts of a report, the copies that make them, and where they end: there the state comes.
+fn lay_out(steps: &[Recorded<'_>]) -> (Vec<Part>, Vec<(wgpu::Buffer, u64)>, u64) {
     let mut copies = Vec::new();
     let mut size = 0;
     let mut copy = |buffer: &wgpu::Buffer, bytes: u64| {
@@ -290,7 +313,6 @@ fn lay_out(scaler: &GradScaler, steps: &[Recorded<'_>]) -> (Vec<Part>, Vec<(wgpu
         let after = set.compiled.after_buffer().filter(|_| norm_after);
         let norms = set.compiled.tensor_norms_buffer().filter(|_| tensor_norms);
         parts.push(Part {
-            set: set.id,
             name: set.name.clone(),
             tensors: Arc::clone(&set.tensors),
             microbatches: step.microbatches(),
@@ -299,7 +321,6 @@ fn lay_out(scaler: &GradScaler, steps: &[Recorded<'_>]) -> (Vec<Part>, Vec<(wgpu
             norms_at: norms.map(|buffer| copy(&buffer, buffer.size())),
         });
     }
-    copy(&scaler.state, size_of::<GpuState>() as u64);
     (parts, copies, size)
 }
 
@@ -308,8 +329,17 @@ impl Reports {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Marks the first report as arrived if its buffer is mapped: the thread whose poll mapped it may be slow to say so.
+    fn notice_mapped(&self) {
+        let Some(first) = self.pending.front() else { return };
+        if first.staging.get_mapped_range(..).is_ok() {
+            self.inbox().arrived.entry(first.update).or_insert(Arrival::Mapped);
+        }
+    }
+
     fn take(&mut self, pending: &Pending, arrival: Arrival) -> Result<UpdateReport, Error> {
-        let wgpu_error = |message: String| Error::Wgpu { what: "reading a report".into(), message };
+        let wgpu_error =
+            |message: String| Error::Wgpu { what: "reading a report".into(), message: on_one_line(&message) };
         match arrival {
             Arrival::Mapped => {}
             Arrival::Dropped => return Err(Error::Dropped { update: pending.update }),
@@ -323,40 +353,42 @@ impl Reports {
         Ok(decoded)
     }
 
-    fn decode(&mut self, pending: &Pending, bytes: &[u8]) -> UpdateReport {
-        let steps = pending.parts.iter().map(|part| self.decode_step(part, bytes)).collect();
+    fn decode(&self, pending: &Pending, bytes: &[u8]) -> UpdateReport {
+        let steps = pending.parts.iter().map(|part| decode_step(part, bytes)).collect();
         let state_at = pending.state_at as usize;
         let state: GpuState =
             bytemuck::pod_read_unaligned(&bytes[state_at..state_at + size_of::<GpuState>()]);
         let scaler = ScalerState::from_gpu(state);
         UpdateReport { update: pending.update, steps, scaler, clip_rate: scaler.clip_rate(), lost: self.lost }
     }
+}
 
-    fn decode_step(&mut self, part: &Part, bytes: &[u8]) -> StepReport {
-        let report = Report::decode(&bytes[part.at as usize..], &part.tensors);
-        let before = self.last_run.insert(part.set, report.run).unwrap_or(0);
-        let after = part.after_at.filter(|_| !report.skipped).map(|at| {
-            let at = at as usize;
-            let verdict: Verdict = bytemuck::pod_read_unaligned(&bytes[at..at + size_of::<Verdict>()]);
-            verdict.norm().to_f64()
-        });
-        let norms = part.norms_at.map(|at| {
-            let norm = |i: usize| {
-                let at = at as usize + 8 * i;
-                let [significand, exponent]: [u32; 2] = bytemuck::pod_read_unaligned(&bytes[at..at + 8]);
-                let norm = R24 { significand, exponent: exponent.cast_signed() };
-                (significand != u32::MAX).then(|| norm.to_f64())
-            };
-            (0..part.tensors.len()).map(norm).collect()
-        });
-        StepReport {
-            set: part.name.clone(),
-            ran: report.run != before,
-            microbatches: part.microbatches,
-            report,
-            norm_after: after,
-            tensor_norms: norms,
-        }
+fn decode_step(part: &Part, bytes: &[u8]) -> StepReport {
+    let bytes_of_step = &bytes[part.at as usize..];
+    let verdict: Verdict = bytemuck::pod_read_unaligned(&bytes_of_step[..size_of::<Verdict>()]);
+    let ran = verdict.run != verdict.consumed;
+    let report = Report::decode(bytes_of_step, &part.tensors);
+    let after = part.after_at.filter(|_| ran && !report.skipped).map(|at| {
+        let at = at as usize;
+        let verdict: Verdict = bytemuck::pod_read_unaligned(&bytes[at..at + size_of::<Verdict>()]);
+        verdict.norm().to_f64()
+    });
+    let norms = part.norms_at.filter(|_| ran).map(|at| {
+        let norm = |i: usize| {
+            let at = at as usize + 8 * i;
+            let [significand, exponent]: [u32; 2] = bytemuck::pod_read_unaligned(&bytes[at..at + 8]);
+            let norm = R24 { significand, exponent: exponent.cast_signed() };
+            (significand != u32::MAX).then(|| norm.to_f64())
+        };
+        (0..part.tensors.len()).map(norm).collect()
+    });
+    StepReport {
+        set: part.name.clone(),
+        ran,
+        microbatches: part.microbatches,
+        report,
+        norm_after: after,
+        tensor_norms: norms,
     }
 }
 

@@ -185,8 +185,8 @@ impl GradScaler {
     ///
     /// # Errors
     /// [`Error::NoSteps`] without steps, [`Error::OtherScaler`] for a step begun under another scaler,
-    /// [`Error::LeftOut`] if an optimizer with an open step is missing. Nothing is recorded then, and `steps` are given
-    /// up.
+    /// [`Error::LeftOut`] if an optimizer with an open step is missing, [`Error::Wgpu`] if wgpu refuses the buffer of a
+    /// report. The update is not recorded then, and `steps` are given up.
     pub fn update<'a>(
         &self,
         encoder: &mut wgpu::CommandEncoder,
@@ -208,6 +208,7 @@ impl GradScaler {
         if let Some(set) = missing {
             return Err(Error::LeftOut { set });
         }
+        let report = self.start_report(encoder, &steps)?;
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
             label: Some("gradclip scale_update"),
             timestamp_writes: None,
@@ -220,8 +221,11 @@ impl GradScaler {
             pass.dispatch_workgroups(1, 1, 1);
         }
         drop(pass);
-        self.record_report(encoder, &steps)
+        if let Some(report) = report {
+            self.finish_report(encoder, report);
+        }
         // Dropping the steps closes them.
+        Ok(())
     }
 
     /// Lets training go on after [`Error::TooManySkipped`].
@@ -242,15 +246,18 @@ impl GradScaler {
     ///
     /// # Errors
     /// [`Error::State`] if the state is of another version or contradicts itself or the configuration,
-    /// [`Error::LeftOut`] while a step is open. The scaler then stays as it was.
+    /// [`Error::LeftOut`] while a step is open, [`Error::Wgpu`] if wgpu has no memory left to send it. The scaler then
+    /// stays as it was.
     pub fn load_state_dict(&self, state: &ScalerState) -> Result<(), Error> {
         state.check(&self.config)?;
         let mut book = self.book();
         if let Some((_, name)) = book.open.first() {
             return Err(Error::LeftOut { set: name.clone() });
         }
+        guarded(self.context.device(), "loading the scaler's state", || {
+            self.context.queue().write_buffer(&self.state, 0, bytemuck::bytes_of(&state.to_gpu()));
+        })?;
         book.stalled = None;
-        self.context.queue().write_buffer(&self.state, 0, bytemuck::bytes_of(&state.to_gpu()));
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! The state of a scaler as a value: to save with a checkpoint, and to go on from bit for bit.
 
-use crate::{Error, ScalerConfig};
+use crate::{Error, ScaleMode, ScalerConfig};
 
 /// Everything that a [`GradScaler`](crate::GradScaler) remembers between steps.
 ///
@@ -75,6 +75,17 @@ impl ScalerState {
             return wrong(format!(
                 "its scale {} is not between min_scale {} and max_scale {}",
                 self.scale, config.min_scale, config.max_scale
+            ));
+        }
+        let stays = match config.mode {
+            ScaleMode::Dynamic => None,
+            ScaleMode::Constant => Some("constant"),
+            ScaleMode::Disabled => Some("disabled"),
+        };
+        if let Some(mode) = stays.filter(|_| self.scale != config.init_scale) {
+            return wrong(format!(
+                "its scale is {}, but this scaler is {mode} and stays at {}",
+                self.scale, config.init_scale
             ));
         }
         if self.hysteresis_left > config.hysteresis {

@@ -10,10 +10,26 @@ use crate::{Shader, kernels, shaders};
 
 /// Name and byte offset of each member, and the size.
 fn layout(shader: &Shader, name: &str) -> (Vec<(String, u32)>, u32) {
-    let TypeInner::Struct { ref members, span } = shader.type_named(name).1.inner else {
+    let TypeInner::Struct { ref members, span } = shader.type_named(name).inner else {
         panic!("{}: {name} is no struct", shader.name);
     };
     (members.iter().map(|m| (m.name.clone().unwrap_or_default(), m.offset)).collect(), span)
+}
+
+/// Checks a struct in every kernel of these variants, and that no other kernel has it.
+fn check_in(variants: &[&str], name: &str, expected: &[(&str, usize)], size: usize) {
+    for shader in shaders() {
+        if shader.is_any(variants) {
+            check(shader, name, expected, size);
+        } else {
+            assert!(shader.find_type(name).is_none(), "{}: {name}", shader.name);
+        }
+    }
+}
+
+/// Members that are 32-bit words one after the other.
+fn words<'a>(names: &[&'a str]) -> Vec<(&'a str, usize)> {
+    names.iter().enumerate().map(|(i, &name)| (name, 4 * i)).collect()
 }
 
 fn check(shader: &Shader, name: &str, expected: &[(&str, usize)], size: usize) {
@@ -42,8 +58,10 @@ fn check_constant(name: &str, expected: u64) -> usize {
 #[test]
 fn verdict_equals_its_twin() {
     let members = [
+        ("skip", offset_of!(Verdict, skip)),
         ("found_inf", offset_of!(Verdict, found_inf)),
         ("overflow", offset_of!(Verdict, overflow)),
+        ("above", offset_of!(Verdict, above)),
         ("apply", offset_of!(Verdict, apply)),
         ("factor", offset_of!(Verdict, factor)),
         ("factor_significand", offset_of!(Verdict, factor_significand)),
@@ -54,10 +72,11 @@ fn verdict_equals_its_twin() {
         ("coefficient_exponent", offset_of!(Verdict, coefficient_exponent)),
         ("scale", offset_of!(Verdict, scale)),
         ("run", offset_of!(Verdict, run)),
+        ("consumed", offset_of!(Verdict, consumed)),
+        ("reserved", offset_of!(Verdict, reserved)),
     ];
-    for shader in shaders().iter().filter(|s| !s.name.starts_with("NormPartials")) {
-        check(shader, "Verdict", &members, size_of::<Verdict>());
-    }
+    assert_eq!(size_of::<Verdict>(), 64);
+    check_in(&["NormFinish", "Apply", "ScaleUpdate"], "Verdict", &members, 64);
     // An engine's kernel gets the same struct from the exported text alone.
     check(&Shader::new("VERDICT_WGSL", gradclip::VERDICT_WGSL), "Verdict", &members, size_of::<Verdict>());
 }
@@ -66,7 +85,7 @@ fn verdict_equals_its_twin() {
 #[test]
 fn verdict_members_have_the_twins_types() {
     let shader = Shader::kernel(Kernel::NormFinish);
-    let TypeInner::Struct { ref members, .. } = shader.type_named("Verdict").1.inner else {
+    let TypeInner::Struct { ref members, .. } = shader.type_named("Verdict").inner else {
         panic!("no struct")
     };
     let kinds: Vec<String> = members
@@ -77,48 +96,72 @@ fn verdict_members_have_the_twins_types() {
         })
         .collect();
     let (u, i, f) = ("Uint", "Sint", "Float");
-    assert_eq!(kinds, [u, u, u, f, u, i, u, i, u, i, f, u]);
+    assert_eq!(kinds, [u, u, u, u, u, f, u, i, u, i, u, i, f, u, u, u]);
 }
 
 #[test]
 fn partial_is_as_long_as_the_planner_says() {
-    let members = [
-        ("largest", 0),
-        ("digit_0", 4),
-        ("digit_1", 8),
-        ("digit_2", 12),
-        ("digit_3", 16),
-        ("carries", 20),
-        ("nan", 24),
-        ("pos_inf", 28),
-        ("neg_inf", 32),
-        ("first", 36),
-    ];
-    for shader in shaders().iter().filter(|s| !s.name.starts_with("Apply")) {
-        check(shader, "Partial", &members, plan::PARTIAL_BYTES as usize);
-    }
+    let members = words(&[
+        "largest", "digit_0", "digit_1", "digit_2", "digit_3", "carries", "nan", "pos_inf", "neg_inf",
+        "first",
+    ]);
+    let size = plan::PARTIAL_BYTES as usize;
+    check_in(&["NormPartials", "NormFinish", "TensorNorms"], "Partial", &members, size);
 }
 
-/// The twins `DispatchUniform` and `FinishUniform` are private and made of u32 in this order.
+/// The Rust twins of these are private and made of 32-bit words in this order.
 #[test]
-fn uniforms_have_their_twins_layout() {
-    for shader in shaders() {
-        if shader.name.starts_with("NormFinish") {
-            let members = [
-                ("tile_count", 0),
-                ("first_f16", 4),
-                ("first_bf16", 8),
-                ("tensor_count", 12),
-                ("tiles_at", 16),
-                ("tile_words", 20),
-            ];
-            check(shader, "Finish", &members, 24);
-            check(shader, "Limit", &[("max_norm", 0), ("eps", 4)], 8);
-        } else {
-            let members =
-                [("first_tile", 0), ("tile_count", 4), ("tile_words", 8), ("tiles_at", 12), ("zero", 16)];
-            check(shader, "Dispatch", &members, 20);
-        }
+fn uniforms_and_state_have_their_twins_layout() {
+    let finish = ["tile_count", "first_f16", "first_bf16", "tensor_count", "tiles_at", "tile_words"];
+    check_in(&["NormFinish"], "Finish", &words(&finish), 24);
+    check_in(&["NormFinish"], "Limit", &words(&["max_norm", "eps", "skip_above"]), 12);
+    let dispatch = ["first_tile", "tile_count", "tile_words", "tiles_at", "zero"];
+    check_in(&["NormPartials", "Apply"], "Dispatch", &words(&dispatch), 20);
+    check_in(&["TensorNorms"], "Range", &words(&["first_tile", "tile_count"]), 8);
+    check_in(&["TensorNorms"], "Norms", &words(&["tensor_count"]), 4);
+    check_in(&["DeltaNorm"], "Piece", &words(&["word", "scratch_word", "elements", "difference"]), 16);
+    check_in(&["ScaleUpdate"], "Turn", &words(&["first", "last"]), 8);
+    let config = [
+        "growth_high",
+        "growth_low",
+        "growth_exponent",
+        "backoff_high",
+        "backoff_low",
+        "backoff_exponent",
+        "growth_interval",
+        "hysteresis",
+        "min_scale",
+        "max_scale",
+        "refill_on_finite",
+        "dynamic",
+    ];
+    check_in(&["ScaleUpdate"], "Config", &words(&config), 48);
+    let state = [
+        "scale",
+        "growth_tracker",
+        "hysteresis_left",
+        "skipped",
+        "consecutive_skipped",
+        "updates",
+        "stepped",
+        "clipped",
+        "above",
+        "missed",
+        "found_inf",
+        "overflow",
+        "fresh",
+        "reserved_0",
+        "reserved_1",
+        "reserved_2",
+    ];
+    check_in(&["ScaleUpdate"], "ScalerState", &words(&state), 64);
+}
+
+/// A norm is two words in the report: significand, then exponent.
+#[test]
+fn r24_is_two_words() {
+    for shader in shaders().iter().filter(|s| !s.is_any(&["NormPartials"])) {
+        check(shader, "R24", &words(&["significand", "exponent"]), 8);
     }
 }
 
@@ -133,16 +176,21 @@ fn report_is_a_verdict_and_counts() {
 
 #[test]
 fn constants_equal_their_twins() {
-    let all = kernels().len();
-    assert_eq!(check_constant("THREADS", 256), all);
-    assert_eq!(check_constant("SEGMENT_WORDS", plan::SEGMENT_WORDS as u64), all);
+    let count = |variants: &[&str]| shaders().iter().filter(|s| s.is_any(variants)).count();
+    let tiles = ["NormPartials", "Apply"];
+    let partials = ["NormPartials", "NormFinish", "TensorNorms"];
+    assert_eq!(check_constant("THREADS", 256), kernels().len() - count(&["ScaleUpdate"]));
+    let tables = count(&tiles) + count(&["NormFinish"]);
+    assert_eq!(check_constant("SEGMENT_WORDS", plan::SEGMENT_WORDS as u64), tables);
     // 36 bytes a tensor, private in Rust.
     assert_eq!(check_constant("CENSUS_WORDS", 9), 1);
-    let gradients = all - 1;
-    assert_eq!(check_constant("NO_ELEMENT", u64::from(u32::MAX)), 1 + gradients / 2);
+    assert_eq!(check_constant("NO_ELEMENT", u64::from(u32::MAX)), count(&partials));
+    assert_eq!(check_constant("NONFINITE", u64::from(f32::INFINITY.to_bits())), count(&partials));
+    assert_eq!(check_constant("CELL_BINADES", 11), count(&partials));
     // No tile of any plan: the planner keeps their number below it.
     assert_eq!(check_constant("NONE", u64::from(u32::MAX)), 1);
-    assert_eq!(check_constant("CELL_BINADES", 11), 1 + gradients / 2);
+    // What a report reads as "no norm", and no significand: those end below 2^24.
+    assert_eq!(check_constant("NO_NORM", u64::from(u32::MAX)), 1);
     // `left` has a bit for each block of a tile, two for 16-bit formats.
     for shader in shaders() {
         if let Some(block) = constant(shader, "BLOCK_WORDS") {
@@ -152,8 +200,10 @@ fn constants_equal_their_twins() {
         }
     }
     for format in Format::ALL {
-        let shader = Shader::kernel(Kernel::Apply(format, 1));
-        assert_eq!(constant(&shader, "ELEMENTS_PER_WORD"), Some(format.per_word()), "{format}");
+        for kernel in [Kernel::NormPartials(format, 1), Kernel::Apply(format, 1), Kernel::DeltaNorm(format)] {
+            let shader = Shader::kernel(kernel);
+            assert_eq!(constant(&shader, "ELEMENTS_PER_WORD"), Some(format.per_word()), "{kernel:?}");
+        }
     }
 }
 
@@ -179,13 +229,17 @@ fn l01_kernels_bind_what_the_planner_counts() {
             Kernel::NormPartials(_, k) => [1 + k, 1, 1],
             Kernel::Apply(_, k) => [2, k, 1],
             Kernel::NormFinish => [2, 1, 3],
+            Kernel::TensorNorms => [2, 1, 2],
+            Kernel::ScaleUpdate => [0, 2, 2],
+            _ => panic!("{kernel:?} has no expectation here"),
+            Kernel::DeltaNorm(_) => [1, 1, 1],
         };
         let bound = bindings(&Shader::kernel(kernel));
         assert_eq!(bound, expected, "{kernel:?}");
-        // The kernel without windows fits where one window does.
+        // The kernels without windows fit where one window does.
         let windows = match kernel {
             Kernel::NormPartials(_, k) | Kernel::Apply(_, k) => k,
-            Kernel::NormFinish => 1,
+            _ => 1,
         };
         assert!(bound[0] + bound[1] <= plan::OWN_STORAGE_BUFFERS + windows, "{kernel:?}");
     }

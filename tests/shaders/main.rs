@@ -44,18 +44,25 @@ impl Shader {
         span.to_range().and_then(|range| self.source.get(range)).unwrap_or("?")
     }
 
-    fn type_named(&self, name: &str) -> (naga::Handle<naga::Type>, &naga::Type) {
-        let mut types = self.module.types.iter();
-        types
-            .find(|(_, ty)| ty.name.as_deref() == Some(name))
-            .unwrap_or_else(|| panic!("{}: no struct {name}", self.name))
+    /// Whether it is one of these kernels, by the names of `Kernel`'s variants.
+    fn is_any(&self, variants: &[&str]) -> bool {
+        variants.contains(&self.name.split('(').next().unwrap_or_default())
+    }
+
+    fn find_type(&self, name: &str) -> Option<&naga::Type> {
+        self.module.types.iter().map(|(_, ty)| ty).find(|ty| ty.name.as_deref() == Some(name))
+    }
+
+    fn type_named(&self, name: &str) -> &naga::Type {
+        self.find_type(name).unwrap_or_else(|| panic!("{}: no struct {name}", self.name))
     }
 }
 
-/// Every kernel that a plan can ask for.
+/// Every kernel that a set, a scaler or a plan can ask for.
 fn kernels() -> Vec<Kernel> {
-    let mut all = vec![Kernel::NormFinish];
+    let mut all = vec![Kernel::NormFinish, Kernel::TensorNorms, Kernel::ScaleUpdate];
     for format in Format::ALL {
+        all.push(Kernel::DeltaNorm(format));
         for windows in 1..=plan::MAX_WINDOWS {
             all.extend([Kernel::NormPartials(format, windows), Kernel::Apply(format, windows)]);
         }
