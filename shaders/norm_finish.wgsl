@@ -110,6 +110,7 @@ fn decide(all: vec3<u32>, top: u32) {
         return;
     }
     report.verdict.skip = 0u;
+    report.verdict.taken += 1u;
     write_factor(factor);
     write_norm(norm, coefficient);
 }

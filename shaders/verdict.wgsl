@@ -23,9 +23,10 @@ struct Verdict {
     coefficient_exponent: i32,
     // The loss scale that was divided out.
     scale: f32,
-    // How many steps of this set the GPU has run, modulo 2^32.
-    run: u32,
     // The run that the loss scale was last updated from.
     consumed: u32,
-    reserved: u32,
+    // How many steps of this set the GPU has run, modulo 2^32.
+    run: u32,
+    // How many of those were not skipped, modulo 2^32: the t of AdamW's bias correction.
+    taken: u32,
 }

@@ -90,7 +90,7 @@ pub use reports::{StepReport, UpdateReport};
 pub use scaler::GradScaler;
 pub use scaler_config::{HysteresisRefill, ScaleMode, ScalerConfig};
 pub use scaler_state::ScalerState;
-pub use shader::{Kernel, VERDICT_WGSL};
+pub use shader::{Kernel, SCALED_WGSL, VERDICT_WGSL};
 pub use step::{Accumulating, Clipped, Recorded, Unscaled};
 pub use wgpu;
 

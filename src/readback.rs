@@ -65,6 +65,16 @@ impl GradSet {
         }
     }
 
+    /// The verdict as it is on the GPU, after everything submitted so far. Blocks, as [`GradSet::read_report`].
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]; [`Error::Wgpu`] if the device was lost.
+    pub fn read_verdict(&self) -> Result<Verdict, Error> {
+        let whose = format!("set \"{}\"", self.name);
+        let bytes = read_buffer(&self.context, &whose, &self.report, size_of::<Verdict>() as u64)?;
+        Ok(bytemuck::pod_read_unaligned(&bytes))
+    }
+
     /// Also how many steps were recorded up to now: those that the report can know of.
     fn start_read(&self) -> Result<(Pending, u64), Error> {
         let recorded = self.reading.lock().unwrap_or_else(PoisonError::into_inner).recorded;

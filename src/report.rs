@@ -41,12 +41,12 @@ pub struct Verdict {
     pub coefficient_exponent: i32,
     /// The loss scale that was divided out.
     pub scale: f32,
-    /// Steps of this set that the GPU has run, modulo 2^32.
-    pub run: u32,
     /// The run that the loss scale was last updated from.
     pub consumed: u32,
-    /// 0.
-    pub reserved: u32,
+    /// Steps of this set that the GPU has run, modulo 2^32.
+    pub run: u32,
+    /// How many of those were not skipped, modulo 2^32: the t of AdamW's bias correction.
+    pub taken: u32,
 }
 
 impl Verdict {

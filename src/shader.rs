@@ -12,6 +12,9 @@ const TILE: &str = include_str!("../shaders/tile.wgsl");
 const PARTIAL: &str = include_str!("../shaders/partial.wgsl");
 /// `struct Verdict` as WGSL text, for kernels of the engine that bind [`GradSet::verdict`](crate::GradSet::verdict).
 pub const VERDICT_WGSL: &str = include_str!("../shaders/verdict.wgsl");
+/// `fn scaled_gradient(verdict: Verdict, gradient: f32) -> f32` as WGSL text, for kernels that apply the factor themselves:
+/// the gradient times the verdict's factor, also where f32 cannot hold the factor. Put it after [`VERDICT_WGSL`].
+pub const SCALED_WGSL: &str = include_str!("../shaders/scaled.wgsl");
 const NORM_PARTIALS: &str = include_str!("../shaders/norm_partials.wgsl");
 const NORM_FINISH: &str = include_str!("../shaders/norm_finish.wgsl");
 const LEDGER: &str = include_str!("../shaders/ledger.wgsl");

@@ -10,11 +10,5 @@
 // Two gradients, with the loss scale divided out and clipped: in f32, so that nothing is lost below f16.
 fn clipped_gradient(word: u32) -> vec2<f32> {
     let gradient = unpack2x16float(gradients[word]);
-    if (verdict.apply != 2u) {
-        return gradient * verdict.factor;
-    }
-    // The factor is outside f32, as with a loss scale of 2^127: multiply by its power of two in two halves.
-    let half = verdict.factor_exponent / 2;
-    let part = ldexp(gradient * f32(verdict.factor_significand), vec2(half));
-    return ldexp(part, vec2(verdict.factor_exponent - half));
+    return vec2(scaled_gradient(verdict, gradient.x), scaled_gradient(verdict, gradient.y));
 }

@@ -71,9 +71,9 @@ fn verdict_equals_its_twin() {
         ("coefficient_significand", offset_of!(Verdict, coefficient_significand)),
         ("coefficient_exponent", offset_of!(Verdict, coefficient_exponent)),
         ("scale", offset_of!(Verdict, scale)),
-        ("run", offset_of!(Verdict, run)),
         ("consumed", offset_of!(Verdict, consumed)),
-        ("reserved", offset_of!(Verdict, reserved)),
+        ("run", offset_of!(Verdict, run)),
+        ("taken", offset_of!(Verdict, taken)),
     ];
     assert_eq!(size_of::<Verdict>(), 64);
     check_in(&["NormFinish", "Apply", "ScaleUpdate"], "Verdict", &members, 64);
@@ -231,8 +231,8 @@ fn l01_kernels_bind_what_the_planner_counts() {
             Kernel::NormFinish => [2, 1, 3],
             Kernel::TensorNorms => [2, 1, 2],
             Kernel::ScaleUpdate => [0, 2, 2],
-            _ => panic!("{kernel:?} has no expectation here"),
             Kernel::DeltaNorm(_) => [1, 1, 1],
+            _ => panic!("{kernel:?} has no expectation here"),
         };
         let bound = bindings(&Shader::kernel(kernel));
         assert_eq!(bound, expected, "{kernel:?}");
