@@ -197,8 +197,8 @@ pub enum Error {
     NoSteps,
     /// Too many steps were skipped in a row.
     #[error(
-        "{skipped} steps in a row were skipped: the gradients stay infinite or NaN however small the loss scale; look \
-         for the cause, then call GradScaler::resume to go on"
+        "{skipped} steps in a row were skipped; look in the reports for the tensors that stay infinite or NaN, or \
+         overflow, then call GradScaler::resume to go on"
     )]
     TooManySkipped {
         /// Skipped steps in a row.

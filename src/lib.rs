@@ -49,7 +49,14 @@
 //! the adapter, the driver, how tensors are cut or where they lie. [`reference`](mod@reference) says what it is. Finite gradients have
 //! a finite norm, whatever their size; nonfinite ones leave every byte as it was.
 //!
+//! # With a dynamic loss scale
+//!
+//! [`GradScaler`] keeps the scale on the GPU for one or more optimizers, and makes the wrong order a type error. See its
+//! example.
+//!
 //! # Features
+//!
+//! `serde` (off) makes reports and the scaler's state serde types.
 //!
 //! `wgpu-default` (on) turns on wgpu's default features, all backends among them. An engine that chooses its own turns
 //! it off. The crate is made for the wgpu version that it re-exports as [`wgpu`].

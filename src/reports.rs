@@ -135,7 +135,8 @@ impl Drop for Messenger {
 
 impl GradScaler {
     /// Keeps up to `capacity` reports on their way; 0 (the start) makes none. An update that finds the ring full makes
-    /// no report, and is counted as lost.
+    /// no report, and is counted as lost: give it as many as there are updates between two looks at
+    /// [`GradScaler::poll_report`], plus the submissions in flight.
     #[must_use]
     pub fn with_reports(self, capacity: usize) -> Self {
         self.reports().capacity = capacity;
@@ -182,7 +183,7 @@ impl GradScaler {
         self.reports().lost
     }
 
-    /// The next report; blocks until the GPU has it, at most `patience`. `None` if no report is on its way, or that of
+    /// The next report; blocks until the GPU is done with everything submitted so far, at most `patience`. `None` if no report is on its way, or that of
     /// an encoder that was not submitted.
     ///
     /// # Errors

@@ -154,7 +154,8 @@ impl GradScaler {
     }
 
     /// Opens a step of one optimizer: from here to [`GradScaler::update`] the scale stands still, so that every
-    /// microbatch's backward and the unscale see the same one. Dropping what this returns gives the step up.
+    /// microbatch's backward and the unscale see the same one. Begin all optimizers of the scaler before the first
+    /// backward: the scaler cannot wait for one that it has not heard of. Dropping what this returns gives the step up.
     ///
     /// # Errors
     /// [`Error::StepOpen`] if the set has an open step, [`Error::OtherScaler`] if it has one under another scaler,
@@ -181,7 +182,8 @@ impl GradScaler {
     /// of them was recorded, on the same encoder or one that is submitted later. Every set with an open step has to be
     /// among `steps`.
     ///
-    /// A step whose commands never ran on the GPU does not count; if none ran, the scale does not move.
+    /// A step whose commands never ran on the GPU does not count; if none ran, the scale does not move. (The GPU tells by
+    /// the verdict: if a step of the set ran before and was never updated from, its verdict counts in its place.)
     ///
     /// # Errors
     /// [`Error::NoSteps`] without steps, [`Error::OtherScaler`] for a step begun under another scaler,

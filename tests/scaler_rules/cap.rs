@@ -31,8 +31,8 @@ fn too_many_skipped_steps_in_a_row_stop_training_until_it_is_resumed() {
         assert_eq!(refused, Error::TooManySkipped { skipped: 3 });
         assert_eq!(
             refused.to_string(),
-            "3 steps in a row were skipped: the gradients stay infinite or NaN however small the loss scale; look for \
-             the cause, then call GradScaler::resume to go on"
+            "3 steps in a row were skipped; look in the reports for the tensors that stay infinite or NaN, or \
+             overflow, then call GradScaler::resume to go on"
         );
         assert_eq!(skipped(1.0), Err(Error::TooManySkipped { skipped: 3 }), "it stays refused");
         scaler.resume();
