@@ -65,7 +65,7 @@ fn e06_eps_is_selectable_and_its_default_documented() {
     });
 }
 
-/// At the limit nothing changes, whatever eps is: numerics.md, 6.
+/// At the limit nothing changes, whatever eps is (`ClipNorm`).
 #[test]
 fn e08_a_norm_at_the_limit_changes_nothing() {
     step("E08, eps 0", [f32s(&[3.0, 4.0])]).clip(5.0).keeps(5.0);

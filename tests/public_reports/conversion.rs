@@ -50,7 +50,7 @@ fn j07_bf16_gradients_unscale_and_clip() {
     step("J07", [bf16s(&[192.0, 256.0])]).scale(64.0).clip(1.0).gives(5.0, [bf16_bits(&[0x3f1a, 0x3f4d])]);
 }
 
-/// Of the two results that the report allows, numerics.md has the upper: the reciprocal is rounded first.
+/// Of the two results that the report allows, the definition has the upper: the reciprocal is rounded first.
 #[test]
 fn j09_the_reciprocal_of_a_scale_that_is_no_power_of_two() {
     let answer = step("J09", [f32s(&[5.0])])

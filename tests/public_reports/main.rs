@@ -1,8 +1,8 @@
 //! Faults that users of other libraries reported, each with a small input and the right result. A test's name
 //! begins with the id of its report; `tests/PUBLIC_REPORTS.md` lists those that are tested elsewhere.
 //!
-//! Each runs on every adapter. Where the decimal in the report and numerics.md differ by a rounding, the bits
-//! here are those of numerics.md, and the decimal is held to its printed digits.
+//! Each runs on every adapter. Where the decimal in the report and the definition (`gradclip::reference`) differ by a rounding, the bits
+//! here are those of the definition, and the decimal is held to its printed digits.
 
 #[path = "../common/mod.rs"]
 mod common;
