@@ -48,7 +48,9 @@ impl DeltaNorm {
                 let scratch = guarded(&shared.device, &what, || empty(shared, "gradclip delta", len * 4))?;
                 let at = slice.offset + first * slice.format.size();
                 pieces.push(Piece::new(shared, &what, &slice, at, len, &scratch)?);
-                scratches.push((format!("{tensor} from {first}"), scratch, len));
+                let whole = slice.len <= PIECE_ELEMENTS;
+                let name = if whole { tensor.clone() } else { format!("{tensor} from {first}") };
+                scratches.push((name, scratch, len));
             }
         }
         let mut norm = GradSet::builder(name);
@@ -73,7 +75,7 @@ impl DeltaNorm {
     }
 
     /// The latest measure, after its encoder was submitted: `total_norm` is the norm of the change. `found_inf` if a
-    /// parameter was NaN or infinite before or after. Blocks.
+    /// parameter was NaN or infinite before or after, or changed by more than f32 holds. Blocks.
     ///
     /// # Errors
     /// As [`GradSet::read_report`].

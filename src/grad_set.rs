@@ -201,7 +201,8 @@ impl GradSet {
     }
 
     /// [`GradSet::record`] without the write: the verdict is decided, and the gradients stay as they are. For a kernel
-    /// that binds [`GradSet::verdict`], multiplies by `factor` itself and does nothing if `skip` is set.
+    /// that binds [`GradSet::verdict`], multiplies by the factor itself ([`SCALED_WGSL`](crate::SCALED_WGSL) does it, also
+    /// where f32 cannot hold the factor) and does nothing if `skip` is set.
     ///
     /// # Errors
     /// As [`GradSet::record`].

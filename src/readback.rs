@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_intrusive::channel::shared::{OneshotReceiver, oneshot_channel};
 
-use crate::context::guarded;
+use crate::context::{guarded, on_one_line};
 use crate::report::Verdict;
 use crate::{Context, Error, GradSet, Report};
 
@@ -152,6 +152,9 @@ impl Pending {
     }
 
     fn error(&self, error: &dyn std::fmt::Display) -> Error {
-        Error::Wgpu { what: format!("{}: reading back", self.whose), message: error.to_string() }
+        Error::Wgpu {
+            what: format!("{}: reading back", self.whose),
+            message: on_one_line(&error.to_string()),
+        }
     }
 }

@@ -183,8 +183,8 @@ impl GradScaler {
         self.reports().lost
     }
 
-    /// The next report; blocks until the GPU is done with everything submitted so far, at most `patience`. `None` if no report is on its way, or that of
-    /// an encoder that was not submitted.
+    /// The next report; blocks until the GPU is done with everything submitted so far, at most `patience`. `None` if no
+    /// report is on its way, or that of an encoder that was not submitted.
     ///
     /// # Errors
     /// As [`GradScaler::poll_report`], and [`Error::Timeout`].

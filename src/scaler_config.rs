@@ -119,7 +119,11 @@ impl ScalerConfig {
             return fail("init_scale", self.init_scale.into(), "lie between min_scale and max_scale");
         }
         if self.mode == ScaleMode::Disabled && self.init_scale != 1.0 {
-            return fail("init_scale", self.init_scale.into(), "be 1 where scaling is disabled; ScalerConfig::disabled() sets it");
+            return fail(
+                "init_scale",
+                self.init_scale.into(),
+                "be 1 where scaling is disabled; ScalerConfig::disabled() sets it",
+            );
         }
         if self.max_consecutive_skipped == Some(0) {
             return fail("max_consecutive_skipped", 0.0, "be at least 1, or None for no limit");

@@ -108,8 +108,8 @@ impl<'a> Clipped<'a> {
     }
 
     /// Records the read pass and the verdict only. The gradients stay as they are: the optimizer's kernel binds
-    /// [`GradSet::verdict`], multiplies by `factor` and does nothing if `skip` is set. A step then reads every gradient
-    /// once and writes none.
+    /// [`GradSet::verdict`], multiplies by the factor ([`SCALED_WGSL`](crate::SCALED_WGSL) does it, also where f32 cannot
+    /// hold the factor) and does nothing if `skip` is set. A step then reads every gradient once and writes none.
     ///
     /// # Errors
     /// As [`Clipped::record`].
