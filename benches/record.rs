@@ -1,4 +1,5 @@
-//! Microseconds to record a step of 300 tensors: in 300 buffers, and in one arena.
+//! Microseconds to record a step of 300 tensors: in 300 buffers, in one arena, and as two optimizers of 150 tensors under
+//! one scaler.
 //!
 //! `cargo bench --bench record -- [--adapter NAME] [--rounds N]`
 
@@ -6,9 +7,12 @@
 #[path = "../examples/conformance/adapters.rs"]
 mod adapters;
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use gradclip::{ClipNorm, Context, Format, GradSet, LossScale, TensorSlice, wgpu};
+use gradclip::{
+    ClipNorm, Context, Error, Format, GradScaler, GradSet, LossScale, ScalerConfig, TensorSlice, wgpu,
+};
 
 const TENSORS: u64 = 300;
 const ELEMENTS: u64 = 1024;
@@ -43,21 +47,35 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn measure(gpu: &Context, rounds: usize) -> Result<(), Box<dyn std::error::Error>> {
     let own: Vec<wgpu::Buffer> = (0..TENSORS).map(|_| buffer(gpu, ELEMENTS * 4)).collect();
     let arena = buffer(gpu, TENSORS * ELEMENTS * 4);
-    let slice = |buffer, offset| TensorSlice { buffer, offset, len: ELEMENTS, format: Format::F32 };
-    let mut scattered = GradSet::builder("300 buffers");
-    let mut together = GradSet::builder("one arena");
-    for (i, buffer) in own.iter().enumerate() {
-        scattered = scattered.tensor(i.to_string(), slice(buffer, 0));
-        together = together.tensor(i.to_string(), slice(&arena, i as u64 * ELEMENTS * 4));
-    }
-    let sets = [scattered.build(gpu)?, together.build(gpu)?];
-    let (scale, clip) = (LossScale::new(1024.0)?, Some(ClipNorm::new(1.0)?));
-    let mut times: [Vec<[Duration; 2]>; 2] = Default::default();
+    let scattered = |range: Range<u64>| set(gpu, range.map(|i| (&own[i as usize], 0)).collect::<Vec<_>>());
+    let together =
+        |range: Range<u64>| set(gpu, range.map(|i| (&arena, i * ELEMENTS * 4)).collect::<Vec<_>>());
+    let half = TENSORS / 2;
+    let one = [scattered(0..TENSORS)?, together(0..TENSORS)?];
+    let two =
+        [[scattered(0..half)?, scattered(half..TENSORS)?], [together(0..half)?, together(half..TENSORS)?]];
+    let (scale, clip) = (LossScale::new(1024.0)?, ClipNorm::new(1.0)?);
+    let scaler = GradScaler::new(gpu, ScalerConfig::default())?;
+    let with_scaler = |encoder: &mut wgpu::CommandEncoder, sets: &[GradSet; 2]| -> Result<(), Error> {
+        let [first, second] = sets;
+        let (first, second) = (scaler.begin(first)?, scaler.begin(second)?);
+        let first = first.unscale().clip_grad_norm(clip).record(encoder)?;
+        let second = second.unscale().clip_grad_norm(clip).record(encoder)?;
+        scaler.update(encoder, [first, second])
+    };
+    type Record<'a> = Box<dyn Fn(&mut wgpu::CommandEncoder) -> Result<(), Error> + 'a>;
+    let rows: [(&str, Record<'_>); 4] = [
+        ("one set, 300 buffers", Box::new(|e| one[0].record(e, scale, Some(clip)))),
+        ("one set, one arena", Box::new(|e| one[1].record(e, scale, Some(clip)))),
+        ("two optimizers and the scale, 300 buffers", Box::new(|e| with_scaler(e, &two[0]))),
+        ("two optimizers and the scale, one arena", Box::new(|e| with_scaler(e, &two[1]))),
+    ];
+    let mut times: [Vec<[Duration; 2]>; 4] = Default::default();
     for _ in 0..rounds {
-        for (set, times) in sets.iter().zip(&mut times) {
+        for ((_, record), times) in rows.iter().zip(&mut times) {
             let mut encoder = gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
             let start = Instant::now();
-            set.record(&mut encoder, scale, clip)?;
+            record(&mut encoder)?;
             let recorded = start.elapsed();
             let commands = encoder.finish();
             times.push([recorded, start.elapsed()]);
@@ -65,19 +83,24 @@ fn measure(gpu: &Context, rounds: usize) -> Result<(), Box<dyn std::error::Error
             gpu.device().poll(wgpu::PollType::wait_indefinitely())?;
         }
     }
-    for (set, times) in sets.iter().zip(&mut times) {
-        let median = |part: usize, times: &mut Vec<[Duration; 2]>| {
+    for ((name, _), times) in rows.iter().zip(&mut times) {
+        let mut median = |part: usize| {
             times.sort_by_key(|t| t[part]);
             times[times.len() / 2][part].as_secs_f64() * 1e6
         };
-        let dispatches = 2 * set.plan().dispatches.len() + 1;
-        let (record, finish) = (median(0, times), median(1, times));
-        println!(
-            "  300 tensors, {:<11}  {dispatches:>3} dispatches  record {record:7.1} us, with finish {finish:7.1} us",
-            set.name()
-        );
+        let (record, finish) = (median(0), median(1));
+        println!("  {name:<42} record {record:7.1} us, with finish {finish:7.1} us");
     }
     Ok(())
+}
+
+fn set(gpu: &Context, places: Vec<(&wgpu::Buffer, u64)>) -> Result<GradSet, Error> {
+    let mut builder = GradSet::builder("optimizer");
+    for (i, (buffer, offset)) in places.into_iter().enumerate() {
+        builder =
+            builder.tensor(i.to_string(), TensorSlice { buffer, offset, len: ELEMENTS, format: Format::F32 });
+    }
+    builder.build(gpu)
 }
 
 fn buffer(gpu: &Context, size: u64) -> wgpu::Buffer {
