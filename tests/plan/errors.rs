@@ -21,7 +21,7 @@ fn limits_that_leave_room_for_nothing_are_named() {
         for tensors in [vec![], own_buffers(Format::F32, &[3])] {
             let error = Plan::new(&tensors, &limits(change)).unwrap_err();
             assert_eq!(error, Error::ZeroLimit { limit });
-            assert!(error.to_string().starts_with(limit), "{error}");
+            assert!(error.to_string().starts_with(&format!("PlanLimits::{limit} ")), "{error}");
         }
     }
 }
