@@ -48,44 +48,48 @@ fn main() {
 // A verdict counts once: one that an earlier update has seen belongs to a step that never ran.
 fn collect() {
     if verdict.run == verdict.consumed {
-        state.missed += 1u;
+        state.missed = one_more(state.missed);
         return;
     }
     verdict.consumed = verdict.run;
-    state.fresh += 1u;
+    state.fresh = one_more(state.fresh);
     if verdict.found_inf == 1u && verdict.overflow == 0u {
         state.found_inf = 1u;
     }
     state.overflow |= verdict.overflow;
-    state.above += verdict.above;
+    if verdict.above == 1u {
+        state.above = one_more(state.above);
+    }
     if verdict.skip == 0u {
-        state.stepped += 1u;
+        state.stepped = one_more(state.stepped);
         let whole = verdict.coefficient_significand == R24_ONE.significand
             && verdict.coefficient_exponent == R24_ONE.exponent;
-        state.clipped += u32(!whole);
+        if !whole {
+            state.clipped = one_more(state.clipped);
+        }
     }
 }
 
 fn update() {
-    state.updates += 1u;
+    state.updates = one_more(state.updates);
     if state.found_inf == 1u {
         state.growth_tracker = 0u;
-        state.skipped += 1u;
-        state.consecutive_skipped += 1u;
+        state.skipped = one_more(state.skipped);
+        state.consecutive_skipped = one_more(state.consecutive_skipped);
         state.hysteresis_left = max(state.hysteresis_left, 1u) - 1u;
         if state.hysteresis_left == 0u && config.dynamic == 1u {
             back_off();
         }
     } else if state.overflow == 1u {
         // The scale is not to blame: a smaller one would not help.
-        state.skipped += 1u;
-        state.consecutive_skipped += 1u;
+        state.skipped = one_more(state.skipped);
+        state.consecutive_skipped = one_more(state.consecutive_skipped);
     } else {
         state.consecutive_skipped = 0u;
         if config.refill_on_finite == 1u {
             state.hysteresis_left = config.hysteresis;
         }
-        state.growth_tracker += 1u;
+        state.growth_tracker = one_more(state.growth_tracker);
         if state.growth_tracker >= config.growth_interval {
             if config.dynamic == 1u {
                 grow();
@@ -94,6 +98,11 @@ fn update() {
             state.hysteresis_left = config.hysteresis;
         }
     }
+}
+
+// Counts stop at the largest number, so that a state never contradicts itself.
+fn one_more(count: u32) -> u32 {
+    return count + u32(count != 0xffffffffu);
 }
 
 fn back_off() {

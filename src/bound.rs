@@ -84,7 +84,10 @@ impl Gradients<'_> {
             let window = &plan.windows[window];
             let guilty = self.first_in(window, dispatch.format)?;
             let what =
-                format!("set \"{}\", tensor \"{}\": binding its buffer", self.set, self.tensors[guilty].name);
+                format!(
+                "set \"{}\", tensor \"{}\": its buffer has to be of the context's device, and neither destroyed nor mapped",
+                self.set, self.tensors[guilty].name
+            );
             let resources = [uniform(scratch, 0, size_of::<DispatchUniform>()), self.window(window)?];
             guarded(&shared.device, &what, || group(shared, &shared.window_layout(false, 1), &resources))
                 .err()

@@ -45,7 +45,8 @@ pub(crate) enum Binding {
 }
 
 impl Context {
-    /// Wraps a device and its queue; both stay the caller's. Needs no features, and only the limits that WebGPU
+    /// Wraps a device and its own queue (that of another device makes wgpu panic at the first submission); both stay the
+    /// caller's. Needs no features, and only the limits that WebGPU
     /// guarantees (or 3 storage buffers a stage beside one kept free).
     ///
     /// # Errors

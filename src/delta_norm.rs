@@ -1,12 +1,27 @@
 //! How far the parameters really moved: the norm of (after - before), by the same exact arithmetic as the gradients'.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::context::{Shared, empty, filled, group, guarded};
-use crate::grad_set::check_slice;
+use crate::grad_set::check_set;
 use crate::shader::{Kernel, THREADS};
 use crate::{Context, Error, Format, GradSet, LossScale, Report, TensorSlice};
 
 /// Elements of a piece: the scratch of one stays below WebGPU's 128 MiB a binding.
 const PIECE_ELEMENTS: u64 = 1 << 24;
+
+/// The same on this device: even, so that a piece of 16-bit elements starts at a word.
+fn piece_elements(shared: &Shared) -> Result<u64, Error> {
+    let limits = shared.device.limits();
+    let align = u64::from(limits.min_storage_buffer_offset_alignment);
+    let has = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
+    let most = PIECE_ELEMENTS.min(has.saturating_sub(align) / 8 * 2);
+    if most == 0 {
+        let limit = "max_storage_buffer_binding_size";
+        return Err(Error::DeviceLimit { limit, needed: align + 8, has });
+    }
+    Ok(most)
+}
 
 /// Measures the L2 norm of what a set of parameters changes by between two points of an encoder, for a log.
 ///
@@ -17,6 +32,8 @@ pub struct DeltaNorm {
     context: Context,
     pieces: Vec<Piece>,
     norm: GradSet,
+    /// Whether a `record_before` waits for its `record_after`.
+    kept: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -38,17 +55,19 @@ impl DeltaNorm {
         parameters: impl IntoIterator<Item = (String, TensorSlice<'a>)>,
     ) -> Result<Self, Error> {
         let shared = &context.shared;
+        let (names, slices): (Vec<String>, Vec<TensorSlice<'a>>) = parameters.into_iter().unzip();
+        check_set(&names, &slices)?;
         let what = format!("delta norm \"{name}\": allocating");
+        let most = piece_elements(shared)?;
         let mut pieces = Vec::new();
         let mut scratches = Vec::new();
-        for (tensor, slice) in parameters {
-            check_slice(&tensor, &slice)?;
-            for first in (0..slice.len).step_by(PIECE_ELEMENTS as usize) {
-                let len = PIECE_ELEMENTS.min(slice.len - first);
+        for (tensor, slice) in names.iter().zip(&slices) {
+            for first in (0..slice.len).step_by(most as usize) {
+                let len = most.min(slice.len - first);
                 let scratch = guarded(&shared.device, &what, || empty(shared, "gradclip delta", len * 4))?;
                 let at = slice.offset + first * slice.format.size();
-                pieces.push(Piece::new(shared, &what, &slice, at, len, &scratch)?);
-                let whole = slice.len <= PIECE_ELEMENTS;
+                pieces.push(Piece::new(shared, &what, slice, at, len, &scratch)?);
+                let whole = slice.len <= most;
                 let name = if whole { tensor.clone() } else { format!("{tensor} from {first}") };
                 scratches.push((name, scratch, len));
             }
@@ -57,19 +76,28 @@ impl DeltaNorm {
         for (piece, buffer, len) in &scratches {
             norm = norm.tensor(piece, TensorSlice { buffer, offset: 0, len: *len, format: Format::F32 });
         }
-        Ok(Self { context: context.clone(), pieces, norm: norm.build(context)? })
+        Ok(Self {
+            context: context.clone(),
+            pieces,
+            norm: norm.build(context)?,
+            kept: AtomicBool::new(false),
+        })
     }
 
     /// Records keeping the parameters as they are at this point.
     pub fn record_before(&self, encoder: &mut wgpu::CommandEncoder) {
         self.dispatch(encoder, |piece| &piece.keep);
+        self.kept.store(true, Ordering::Release);
     }
 
     /// Records measuring what they changed by since [`DeltaNorm::record_before`]. Once for each: the copy is used up.
     ///
     /// # Errors
-    /// As [`GradSet::record`].
+    /// [`Error::NothingKept`] without a `record_before` since the last `record_after`, else as [`GradSet::record`].
     pub fn record_after(&self, encoder: &mut wgpu::CommandEncoder) -> Result<(), Error> {
+        if !self.kept.swap(false, Ordering::AcqRel) {
+            return Err(Error::NothingKept { set: self.norm.name().into() });
+        }
         self.dispatch(encoder, |piece| &piece.difference);
         self.norm.record_deferred(encoder, LossScale::ONE, None)
     }

@@ -160,7 +160,7 @@ pub enum Error {
     /// A set has an open step already.
     #[error(
         "set \"{set}\" has an open step: its gradients are unscaled once per update; pass the open step to \
-         GradScaler::update, or drop it, before the next begin"
+         GradScaler::update, or drop it, first"
     )]
     StepOpen {
         /// Name of the set.
@@ -210,10 +210,15 @@ pub enum Error {
         /// Number of the update.
         update: u64,
     },
+    /// A change was asked for before anything was kept to compare with.
+    #[error("delta norm \"{set}\": nothing was kept; call record_before, once for each record_after")]
+    NothingKept {
+        /// Name of the delta norm.
+        set: String,
+    },
     /// The step that a report was asked for never ran.
     #[error(
-        "set \"{set}\": no step has run on the GPU since the last report; submit the encoder that recorded it, \
-         then read the report"
+        "set \"{set}\": no new step has run on the GPU; submit the encoder that recorded one, then read the report"
     )]
     NotRun {
         /// Name of the set.

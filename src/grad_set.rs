@@ -107,10 +107,7 @@ impl<'a> GradSetBuilder<'a> {
     /// [`Error::TooManyTiles`], [`Error::Scratch`] if it cannot be planned; [`Error::Wgpu`] if wgpu refuses a buffer.
     pub fn build(self, context: &Context) -> Result<GradSet, Error> {
         let shared = &context.shared;
-        let mut names = HashSet::new();
-        if let Some(twice) = self.tensors.iter().find(|t| !names.insert(t.name.as_str())) {
-            return Err(Error::DuplicateName { tensor: twice.name.clone() });
-        }
+        check_names(self.tensors.iter().map(|t| t.name.as_str()))?;
         let limits = device_limits(context, self.limits);
         let layout = lay_out(&self.tensors, &self.slices)?;
         let plan = Plan::new(&layout, &limits)?;
@@ -190,13 +187,15 @@ impl GradSet {
     /// those of a recent step nothing is allocated either; else one buffer of 512 bytes.
     ///
     /// # Errors
-    /// [`Error::Wgpu`] if wgpu refuses that buffer. Nothing is recorded then.
+    /// [`Error::StepOpen`] while a step of the set is open under a [`GradScaler`]; [`Error::Wgpu`] if wgpu refuses that
+    /// buffer. Nothing is recorded then. An encoder of another device is an error of wgpu's when it is finished.
     pub fn record(
         &self,
         encoder: &mut wgpu::CommandEncoder,
         scale: LossScale,
         clip: Option<ClipNorm>,
     ) -> Result<(), Error> {
+        self.refuse_open()?;
         self.record_step(encoder, ScaleSource::Value(scale), clip, None, true, Also::default())
     }
 
@@ -212,7 +211,16 @@ impl GradSet {
         scale: LossScale,
         clip: Option<ClipNorm>,
     ) -> Result<(), Error> {
+        self.refuse_open()?;
         self.record_step(encoder, ScaleSource::Value(scale), clip, None, false, Also::default())
+    }
+
+    /// A step outside the open one would divide the scale out a second time.
+    fn refuse_open(&self) -> Result<(), Error> {
+        match self.open_under.load(Ordering::Acquire) {
+            0 => Ok(()),
+            _ => Err(Error::StepOpen { set: self.name.clone() }),
+        }
     }
 
     pub(crate) fn record_step(
@@ -377,8 +385,27 @@ fn lay_out(tensors: &[Tensor], slices: &[TensorSlice<'_>]) -> Result<Vec<PlanTen
     Ok(layout)
 }
 
+/// Checks names and places of tensors that are no set of gradients.
+pub(crate) fn check_set(names: &[String], slices: &[TensorSlice<'_>]) -> Result<(), Error> {
+    check_names(names.iter().map(String::as_str))?;
+    let named = names.iter().zip(slices);
+    let tensors: Vec<Tensor> =
+        named.map(|(name, s)| Tensor { name: name.clone(), len: s.len, format: s.format }).collect();
+    lay_out(&tensors, slices).map(drop)
+}
+
+fn check_names<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), Error> {
+    let mut seen = HashSet::new();
+    for name in names {
+        if !seen.insert(name) {
+            return Err(Error::DuplicateName { tensor: name.into() });
+        }
+    }
+    Ok(())
+}
+
 /// Checks where one tensor lies.
-pub(crate) fn check_slice(tensor: &str, slice: &TensorSlice<'_>) -> Result<(), Error> {
+fn check_slice(tensor: &str, slice: &TensorSlice<'_>) -> Result<(), Error> {
     let name = || tensor.to_owned();
     if !slice.offset.is_multiple_of(4) {
         return Err(Error::Offset { tensor: name(), offset: slice.offset });

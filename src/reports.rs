@@ -143,7 +143,8 @@ impl GradScaler {
         self
     }
 
-    /// The next report, in order, each once; `None` if it is not there yet. Never blocks.
+    /// The next report, in order, each once; `None` if it is not there yet. Never blocks. Since reports come in the order
+    /// in which they were recorded, one whose command buffer is held back holds up those behind it.
     ///
     /// # Errors
     /// [`Error::Dropped`] once for an update whose encoder was dropped, so that it will never run; [`Error::Wgpu`] if

@@ -13,8 +13,12 @@ const PARTIAL: &str = include_str!("../shaders/partial.wgsl");
 /// `struct Verdict` as WGSL text, for kernels of the engine that bind [`GradSet::verdict`](crate::GradSet::verdict).
 pub const VERDICT_WGSL: &str = include_str!("../shaders/verdict.wgsl");
 /// `fn scaled_gradient(verdict: Verdict, gradient: f32) -> f32` as WGSL text, for kernels that apply the factor themselves:
-/// the gradient times the verdict's factor, also where f32 cannot hold the factor. Put it after [`VERDICT_WGSL`].
-pub const SCALED_WGSL: &str = include_str!("../shaders/scaled.wgsl");
+/// the gradient times the verdict's factor, rounded once to f32, on every bit what a step stores for an f32 gradient;
+/// 0 where the step is to be skipped. `scaled_gradient_bits` is the same on the bits of f32 numbers, for those who want
+/// subnormals kept by drivers that flush them. Put it after [`VERDICT_WGSL`]. It also defines the structs `R24` and `Wide`
+/// and functions whose names begin with `r24_` and `wide_`, `product_24`, `shift_round` and `multiply_bits`.
+pub const SCALED_WGSL: &str =
+    concat!(include_str!("../shaders/exact.wgsl"), include_str!("../shaders/scaled.wgsl"));
 const NORM_PARTIALS: &str = include_str!("../shaders/norm_partials.wgsl");
 const NORM_FINISH: &str = include_str!("../shaders/norm_finish.wgsl");
 const LEDGER: &str = include_str!("../shaders/ledger.wgsl");

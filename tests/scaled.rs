@@ -3,16 +3,17 @@
 mod common;
 
 use common::{Gpu, adapters, f32s, gpus, runner};
+use gradclip::reference::{TensorBits, step};
 use gradclip::{ClipNorm, Format, GradSet, LossScale, SCALED_WGSL, TensorSlice, VERDICT_WGSL, wgpu};
 
 const KERNEL: &str = "
 @group(0) @binding(0) var<storage, read> verdict: Verdict;
-@group(0) @binding(1) var<storage, read> gradients: array<f32>;
-@group(0) @binding(2) var<storage, read_write> results: array<f32>;
+@group(0) @binding(1) var<storage, read> gradients: array<u32>;
+@group(0) @binding(2) var<storage, read_write> results: array<u32>;
 
 @compute @workgroup_size(1)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-    results[id.x] = scaled_gradient(verdict, gradients[id.x]);
+    results[id.x] = scaled_gradient_bits(verdict, gradients[id.x]);
 }
 ";
 
@@ -77,6 +78,34 @@ fn a_kernel_scales_by_any_factor() {
         );
         // A skipped step has the factor 0.
         assert_eq!(scaled(gpu, &[1.0, f32::INFINITY], 1.0, None)[0], 0.0, "{at}");
+    }
+}
+
+/// On every bit what a step in place stores, at both ends of f32 and for factors outside it.
+#[test]
+fn a_kernel_gets_the_bits_of_a_step_in_place() {
+    let two = |n| 2f32.powi(n);
+    let tiny = f32::from_bits;
+    let cases: [(&[f32], f32, Option<f32>); 8] = [
+        (&[1.9 * two(127)], two(127), Some(1.8)),
+        (&[1.9 * two(127), -two(100)], two(126), Some(3.6)),
+        (&[1.9 * two(127)], 1.5 * two(126), None),
+        (&[tiny(1), tiny(3)], tiny(361), None),
+        (&[tiny(1), tiny(0x007f_ffff)], tiny(3), Some(0.7)),
+        (&[two(-140), 1.0], two(-127), None),
+        (&[1e-6, -7e-6, 3e-5], 1.7 * two(126), None),
+        (&[5.9e-39, -3.3e-39, 1e-30], 2.0, None),
+    ];
+    for gpu in gpus() {
+        for (gradients, scale, max_norm) in cases {
+            let mut bytes = f32s(gradients);
+            let mut tensors = [TensorBits { format: Format::F32, bytes: &mut bytes }];
+            let clip = max_norm.map(|m| ClipNorm::new(m).unwrap().with_eps(0.0).unwrap());
+            let outcome = step(&mut tensors, LossScale::new(scale).unwrap(), clip);
+            assert!(!outcome.found_inf, "{gradients:?}");
+            let got = f32s(&scaled(gpu, gradients, scale, max_norm));
+            assert_eq!(got, bytes, "{gradients:?} / {scale}, {}", adapters::label(&gpu.info));
+        }
     }
 }
 

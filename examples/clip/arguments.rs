@@ -7,6 +7,24 @@ use gradclip::{ClipNorm, LossScale};
 pub const USAGE: &str = "usage: clip FILE.safetensors --scale S --max-norm M [--eps E] [--prefix P] \
     [-o OUT.safetensors] [--adapter NAME] [--cpu]";
 
+pub const HELP: &str = "\
+usage: clip FILE.safetensors --scale S --max-norm M [--eps E] [--prefix P] [-o OUT.safetensors] [--adapter NAME] [--cpu]
+
+One step over the gradients of a safetensors file: divide by the loss scale, look for inf and NaN, measure one L2 norm
+over all tensors, scale them so that it is at most M. Without arguments: recorded gradients of this repository.
+
+  --scale S      the loss scale that backward used, above 0
+  --max-norm M   the limit of the norm of the unscaled gradients; 0 or more, inf for none
+  --eps E        added to the norm in the denominator (1e-6)
+  --prefix P     only tensors whose name begins with P (all)
+  -o, --out OUT  write the tensors there, under their full names
+  --adapter NAME a part of the adapter's name
+  --cpu          the CPU reference only
+
+Exit status: 0 done, 1 the GPU differs from the CPU reference, 2 an error, 3 the step is skipped (inf, NaN or overflow)
+and the tensors are as they were.
+";
+
 /// Step 2 of a recorded PyTorch AMP run of a small GPT: its norm is above the limit, so it is unscaled and clipped.
 /// Scale and limit are those of `gpt_amp_f16.json`.
 const RECORDED: (&str, &str, &str, &str) = ("gpt_amp_f16.safetensors", "grad/2/", "524288", "0.6");
@@ -67,9 +85,11 @@ impl Given {
     fn check(self) -> Result<Arguments, String> {
         let recorded = self.file.is_none();
         let (name, prefix, scale, max_norm) = RECORDED;
+        // The recorded step's own: they hold for no other.
+        let known = recorded && self.prefix.is_none();
         let or_recorded = |value: Option<String>, option: &str, default: &str| match value {
             Some(text) => Ok(text),
-            None if recorded => Ok(default.to_owned()),
+            None if known => Ok(default.to_owned()),
             None => Err(format!("{option} is missing; {USAGE}")),
         };
         let scale = number("--scale", &or_recorded(self.scale, "--scale", scale)?)?;

@@ -34,7 +34,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<ExitCode, String> {
     let Some(args) = arguments::parse()? else {
-        show(&format!("{}\n", arguments::USAGE));
+        show(arguments::HELP)?;
         return Ok(ExitCode::SUCCESS);
     };
     let from = tensors::read(&args.file, &args.prefix)?;
@@ -60,7 +60,7 @@ fn run() -> Result<ExitCode, String> {
     if let (Some(out), None) = (&args.out, &run.difference) {
         tensors::write(out, &from, &outcome.results)?;
     }
-    show(&summary::text(&args, &from, &outcome, &run));
+    show(&summary::text(&args, &from, &outcome, &run))?;
     Ok(match (run.difference, outcome.found_inf) {
         (Some(_), _) => ExitCode::FAILURE,
         (None, true) => ExitCode::from(3),
@@ -109,7 +109,10 @@ fn hush() {
     }
 }
 
-/// A reader that closed the pipe early wants no more.
-fn show(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
+fn show(text: &str) -> Result<(), String> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // A reader that closed the pipe early wants no more.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(format!("stdout: {error}")),
+        _ => Ok(()),
+    }
 }

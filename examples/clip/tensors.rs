@@ -38,11 +38,13 @@ impl Tensor {
 pub fn read(path: &Path, prefix: &str) -> Result<Tensors, String> {
     let io = |e: std::io::Error| format!("{path:?}: {e}");
     let wrong = |why: String| format!("{path:?}: {why}");
-    let mut file = File::open(path).map_err(io)?;
-    if file.metadata().map_err(io)?.is_dir() {
-        return Err(wrong("is a folder".into()));
+    let metadata = fs::metadata(path).map_err(io)?;
+    if !metadata.is_file() {
+        // Opening a pipe would wait for a writer.
+        return Err(wrong(if metadata.is_dir() { "is a folder" } else { "is not a regular file" }.into()));
     }
-    let size = file.metadata().map_err(io)?.len();
+    let size = metadata.len();
+    let mut file = File::open(path).map_err(io)?;
     let mut length = [0; 8];
     if size < 8 {
         return Err(wrong(format!("has {size} bytes: truncated, or not a safetensors file")));
@@ -73,7 +75,11 @@ pub fn read(path: &Path, prefix: &str) -> Result<Tensors, String> {
         let Some(info) = header.info(name) else { continue };
         let format = format(info.dtype).ok_or_else(|| wrong(unusable(name, &info.dtype.to_string())))?;
         let (first, end) = info.data_offsets;
-        let mut bytes = vec![0; end - first];
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(end - first).map_err(|_| {
+            wrong(format!("tensor {name:?} has {} bytes, more than fit into memory", end - first))
+        })?;
+        bytes.resize(end - first, 0);
         file.seek(SeekFrom::Start(start + first as u64)).map_err(io)?;
         file.read_exact(&mut bytes).map_err(io)?;
         tensors.push(Tensor { name: name.clone(), shape: info.shape.clone(), format, bytes });
@@ -140,7 +146,11 @@ pub fn write(path: &Path, from: &Tensors, results: &[Vec<u8>]) -> Result<(), Str
 
 fn replace(path: &Path, from: &Tensors, results: &[Vec<u8>]) -> Result<(), Box<dyn std::error::Error>> {
     // A link keeps pointing at the file that it stands for.
-    let path: PathBuf = fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    let path: PathBuf = match fs::canonicalize(path) {
+        Ok(file) => file,
+        Err(_) if path.is_symlink() => return Err("is a link to nothing".into()),
+        Err(_) => path.into(),
+    };
     let existing = fs::metadata(&path).ok();
     if existing.as_ref().is_some_and(|m| !m.is_file()) {
         return Err("not a regular file".into());

@@ -8,10 +8,10 @@ use crate::{HysteresisRefill, ScaleMode, ScalerConfig, ScalerState};
 ///
 /// The scale is multiplied in f64 and rounded to f32, as PyTorch does.
 pub fn scale_update(config: &ScalerConfig, state: &mut ScalerState, found_inf: bool, overflow: bool) {
-    state.updates = state.updates.wrapping_add(1);
+    state.updates = state.updates.saturating_add(1);
     if found_inf || overflow {
-        state.skipped = state.skipped.wrapping_add(1);
-        state.consecutive_skipped = state.consecutive_skipped.wrapping_add(1);
+        state.skipped = state.skipped.saturating_add(1);
+        state.consecutive_skipped = state.consecutive_skipped.saturating_add(1);
     }
     let dynamic = config.mode == ScaleMode::Dynamic;
     if found_inf {
@@ -26,7 +26,7 @@ pub fn scale_update(config: &ScalerConfig, state: &mut ScalerState, found_inf: b
         if config.refill == HysteresisRefill::OnFiniteStep {
             state.hysteresis_left = config.hysteresis;
         }
-        state.growth_tracker = state.growth_tracker.wrapping_add(1);
+        state.growth_tracker = state.growth_tracker.saturating_add(1);
         if state.growth_tracker >= config.growth_interval {
             let grown = f64::from(state.scale) * config.growth_factor;
             if grown <= f64::from(config.max_scale) && dynamic {

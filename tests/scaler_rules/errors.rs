@@ -17,7 +17,7 @@ fn begin_while_a_step_of_the_set_is_open() {
         assert_eq!(
             text(scaler.begin(&adamw.set)),
             "set \"adamw\" has an open step: its gradients are unscaled once per update; pass the open step to \
-             GradScaler::update, or drop it, before the next begin"
+             GradScaler::update, or drop it, first"
         );
         // The refusal left the open step as it was.
         let mut encoder = encoder(gpu);
