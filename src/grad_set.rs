@@ -40,6 +40,7 @@ pub(crate) struct Tensor {
 /// All gradients of one optimizer. They share one norm, one factor and one verdict.
 ///
 /// The buffers stay the engine's: a set keeps handles to them and writes nothing outside the slices it was given.
+/// Gradients belong to one set: a second set over the same bytes would unscale them a second time, and no one would see.
 #[derive(Debug)]
 pub struct GradSet {
     pub(crate) name: String,

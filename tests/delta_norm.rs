@@ -9,7 +9,7 @@ use common::runner::{download, upload};
 use common::{adapters, f32s, gpus};
 use gradclip::reference::{TensorBits, step};
 use gradclip::{DeltaNorm, Error, Format, LossScale, TensorSlice, wgpu};
-use page::{Page, check, finite, measure, of_one, random, widen};
+use page::{Page, check, expected, finite, measure, of_one, random, widen};
 
 /// One element at a time, so that no rounding hides behind a larger one.
 #[test]
@@ -326,4 +326,41 @@ fn misuse_names_the_parameter() {
     let twice = ["ln.weight", "ln.weight"].map(|name| (name.to_string(), page.slice()));
     let error = DeltaNorm::new(gpu, "moved", twice).map(drop).unwrap_err();
     assert!(error.to_string().contains("ln.weight"), "{error}");
+}
+
+#[test]
+fn misuse_is_refused_by_name() {
+    for gpu in gpus() {
+        let gpu = &gpu.context;
+        let page = Page::new(gpu, Format::F32, 4, 0);
+        let named = |name: &str| (name.to_owned(), page.slice());
+        let tied = DeltaNorm::new(gpu, "adamw", [named("wte"), named("lm_head")]).unwrap_err();
+        assert_eq!(tied, Error::Overlap { first: "wte".into(), second: "lm_head".into() });
+        let twice = DeltaNorm::new(gpu, "adamw", [named("wte"), named("wte")]).unwrap_err();
+        assert_eq!(twice, Error::DuplicateName { tensor: "wte".into() });
+
+        let delta = DeltaNorm::new(gpu, "adamw", [named("wte")]).unwrap();
+        let mut encoder = gpu.device().create_command_encoder(&Default::default());
+        let nothing = Err(Error::NothingKept { set: "adamw".into() });
+        assert_eq!(delta.record_after(&mut encoder), nothing);
+        delta.record_before(&mut encoder);
+        delta.record_after(&mut encoder).unwrap();
+        assert_eq!(delta.record_after(&mut encoder), nothing, "the copy is used up");
+    }
+}
+
+#[test]
+fn a_small_binding_limit_cuts_tensors() {
+    for adapter in common::adapters::named("all").unwrap() {
+        let limits = wgpu::Limits { max_storage_buffer_binding_size: 4096, ..adapter.limits() };
+        let gpu = common::adapters::open_with(&adapter, limits).unwrap().context;
+        for (format, len) in [(Format::F32, 5001), (Format::F16, 5001)] {
+            let page = Page::new(&gpu, format, len, 4);
+            let delta = DeltaNorm::new(&gpu, "adamw", [("wte".to_owned(), page.slice())]).unwrap();
+            let bytes = |value: u8| vec![value; len * format.size() as usize];
+            let (before, after) = (bytes(0x30), bytes(0x31));
+            let report = measure(&gpu, &delta, &page, &before, &after);
+            assert_eq!((report.total_norm, report.found_inf), expected(format, &before, &after));
+        }
+    }
 }

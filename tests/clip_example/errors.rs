@@ -178,3 +178,21 @@ fn an_error_does_not_touch_an_older_output() {
     one_line(&clip(args.into_iter().chain([out.as_os_str()])));
     assert_eq!(contents(&out, "").keys().collect::<Vec<_>>(), ["old"]);
 }
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_refused_and_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe.safetensors");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let run = clip([pipe.as_os_str(), "--scale".as_ref(), "1".as_ref(), "--max-norm".as_ref(), "1".as_ref()]);
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+    assert!(run.stderr.contains("is not a regular file"), "{}", run.stderr);
+}
+
+#[test]
+fn the_recorded_scale_holds_for_the_recorded_step_only() {
+    let run = clip(["--prefix", "grad/3/"]);
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+    assert!(run.stderr.contains("--scale is missing"), "{}", run.stderr);
+}

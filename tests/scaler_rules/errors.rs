@@ -1,6 +1,6 @@
 //! What types cannot see is a typed error, in the words of the field.
 
-use gradclip::{Context, Error, ScalerConfig, ScalerState};
+use gradclip::{Context, Error, LossScale, ScalerConfig, ScalerState};
 
 use crate::rig::{Optimizer, after, bits, dynamic, each, encoder, scaler, submit, take};
 
@@ -27,6 +27,47 @@ fn begin_while_a_step_of_the_set_is_open() {
         assert!(scaler.begin(&adamw.set).is_ok(), "the update closed it");
         submit(gpu, encoder);
         assert_eq!(adamw.bits(), bits(&[1.0]));
+    });
+}
+
+/// A step of its own beside the open one would divide the scale out twice.
+#[test]
+fn a_step_beside_the_open_one_is_refused() {
+    each(|gpu| {
+        let adamw = Optimizer::new(gpu, "adamw", &[2.0]);
+        let scaler = scaler(gpu, dynamic(2.0));
+        let open = scaler.begin(&adamw.set).unwrap();
+        let mut encoder = encoder(gpu);
+        let refused = |result: Result<(), Error>| assert!(matches!(result, Err(Error::StepOpen { .. })));
+        refused(adamw.set.record(&mut encoder, LossScale::ONE, None));
+        refused(adamw.set.record_deferred(&mut encoder, LossScale::ONE, None));
+        let step = open.unscale().record(&mut encoder).unwrap();
+        refused(adamw.set.record(&mut encoder, LossScale::ONE, None));
+        scaler.update(&mut encoder, [step]).unwrap();
+        adamw.set.record(&mut encoder, LossScale::new(4.0).unwrap(), None).unwrap();
+        submit(gpu, encoder);
+        assert_eq!(adamw.bits(), bits(&[0.25]), "2 / 2, then / 4");
+    });
+}
+
+/// What 2^32 updates would do: the counts stop, and the state can be loaded again.
+#[test]
+fn counts_stop_at_the_largest_number() {
+    each(|gpu| {
+        let adamw = Optimizer::new(gpu, "adamw", &[1.0]);
+        let scaler = scaler(gpu, dynamic(2.0));
+        let full = ScalerState {
+            skipped: u32::MAX,
+            updates: u32::MAX,
+            stepped: u32::MAX,
+            ..ScalerState::new(scaler.config())
+        };
+        scaler.load_state_dict(&full).unwrap();
+        for gradient in [f32::NAN, 1.0] {
+            let state = after(gpu, &scaler, &adamw, gradient);
+            assert_eq!((state.skipped, state.updates, state.stepped), (u32::MAX, u32::MAX, u32::MAX));
+            scaler.load_state_dict(&state).unwrap();
+        }
     });
 }
 
