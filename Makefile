@@ -8,5 +8,6 @@ help:
 demo:
 	@scripts/run.sh cargo run --release --example clip
 
+# One test at a time: wgpu's GL backend waits 6 s for its lock, and a software driver can compile for longer.
 test:
-	@scripts/run.sh cargo test --all-features --no-fail-fast
+	@scripts/run.sh cargo test --all-features --no-fail-fast -- --test-threads=1

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::bound::{Bound, Gradients, bind, padded};
 use crate::context::{Shared, empty, filled, group, guarded};
 use crate::plan::{PARTIAL_BYTES, Plan, PlanTensor};
-use crate::report::{CENSUS_BYTES, VERDICT_BYTES};
+use crate::report::{CENSUS_BYTES, VERDICT_BYTES, verdict_of};
 use crate::shader::Kernel;
 use crate::{Error, grad_set::not_run};
 
@@ -129,11 +129,7 @@ impl Compiled {
         report: &wgpu::Buffer,
     ) -> Result<Self, Error> {
         let set = gradients.set;
-        let verdict = wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-            buffer: report,
-            offset: 0,
-            size: wgpu::BufferSize::new(VERDICT_BYTES),
-        });
+        let verdict = wgpu::BindingResource::Buffer(verdict_of(report));
         let (table, partials) = (scratch.table.as_entire_binding(), scratch.partials.as_entire_binding());
         let layouts = &shared.layouts;
         let (norm_partials, norm_finish, apply) = guarded(&shared.device, &format!("set \"{set}\""), || {

@@ -46,8 +46,8 @@ pub(crate) enum Binding {
 
 impl Context {
     /// Wraps a device and its own queue (that of another device makes wgpu panic at the first submission); both stay the
-    /// caller's. Needs no features, and only the limits that WebGPU
-    /// guarantees (or 3 storage buffers a stage beside one kept free).
+    /// caller's. Needs no features, and only the limits that WebGPU guarantees (or 3 storage buffers a stage beside one
+    /// kept free).
     ///
     /// # Errors
     /// [`Error::DeviceLimit`] if the device was made with too small limits, [`Error::Wgpu`] if wgpu refuses a layout.

@@ -8,7 +8,7 @@ use crate::bound::Gradients;
 use crate::compiled::{Compiled, Scratch};
 use crate::context::{filled, group, guarded};
 use crate::plan::{Plan, PlanLimits, PlanTensor};
-use crate::report::Verdict;
+use crate::report::{Verdict, verdict_of};
 use crate::shader::Kernel;
 use crate::{ClipNorm, Context, Error, Format, GradScaler, LossScale};
 
@@ -119,12 +119,8 @@ impl<'a> GradSetBuilder<'a> {
             Gradients { set: &self.name, tensors: &self.tensors, layout: &layout, buffers: &buffers };
         let compiled = Compiled::new(shared, plan, gradients, scratch, &report)?;
         let verdict_group = guarded(&shared.device, "binding a verdict", || {
-            let verdict = wgpu::BufferBinding {
-                buffer: &report,
-                offset: 0,
-                size: wgpu::BufferSize::new(crate::report::VERDICT_BYTES),
-            };
-            group(shared, &shared.layouts.verdict, &[wgpu::BindingResource::Buffer(verdict)])
+            let verdict = wgpu::BindingResource::Buffer(verdict_of(&report));
+            group(shared, &shared.layouts.verdict, &[verdict])
         })?;
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Ok(GradSet {
@@ -169,15 +165,11 @@ impl GradSet {
     }
 
     /// The verdict of the latest step as a storage binding for the engine's own kernels, laid out as `struct Verdict` in
-    /// [`VERDICT_WGSL`](crate::VERDICT_WGSL). Before any step ran it says `skip`. The
-    /// buffer stays the same for the life of the set.
+    /// [`VERDICT_WGSL`](crate::VERDICT_WGSL). Before any step ran it says `skip`. The buffer stays the same for the life of
+    /// the set.
     #[must_use]
     pub fn verdict(&self) -> wgpu::BufferBinding<'_> {
-        wgpu::BufferBinding {
-            buffer: &self.report,
-            offset: 0,
-            size: wgpu::BufferSize::new(crate::report::VERDICT_BYTES),
-        }
+        verdict_of(&self.report)
     }
 
     /// Records one step: divide by `scale`, look for NaN and infinity, measure one L2 norm over all tensors, scale them

@@ -11,6 +11,11 @@ pub(crate) const VERDICT_BYTES: u64 = size_of::<Verdict>() as u64;
 /// Bytes of the counts of one tensor.
 pub(crate) const CENSUS_BYTES: u64 = 36;
 
+/// The verdict's part of a report buffer.
+pub(crate) fn verdict_of(report: &wgpu::Buffer) -> wgpu::BufferBinding<'_> {
+    wgpu::BufferBinding { buffer: report, offset: 0, size: wgpu::BufferSize::new(VERDICT_BYTES) }
+}
+
 /// The twin of `struct Verdict` in `verdict.wgsl`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]

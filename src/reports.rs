@@ -167,7 +167,7 @@ impl GradScaler {
         if let Ok(report) = &taken {
             reports.latest = Some(report.clone());
             drop(reports);
-            self.saw_skipped(report_skipped(&taken));
+            self.saw_skipped(report.scaler.consecutive_skipped);
         }
         taken.map(Some)
     }
@@ -291,10 +291,6 @@ impl GradScaler {
     fn reports(&self) -> MutexGuard<'_, Reports> {
         self.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn report_skipped(taken: &Result<UpdateReport, Error>) -> u32 {
-    taken.as_ref().map_or(0, |report| report.scaler.consecutive_skipped)
 }
 
 /// The parts of a report, the copies that make them, and where they end: there the state comes.
