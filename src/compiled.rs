@@ -109,6 +109,7 @@ pub(crate) struct Measure {
     pipeline: wgpu::ComputePipeline,
     group: wgpu::BindGroup,
     groups: (u32, u32),
+    memory_bytes: u64,
 }
 
 impl Measure {
@@ -165,6 +166,15 @@ impl Compiled {
         Ok(())
     }
 
+    pub fn memory_bytes(&self) -> u64 {
+        let Scratch { table, partials, uniforms, spare, report_bytes: _ } = &self.scratch;
+        let measures = [&self.after, &self.tensor_norms].map(|made| {
+            let made = made.lock().unwrap_or_else(PoisonError::into_inner);
+            made.as_ref().map_or(0, |measure| measure.memory_bytes)
+        });
+        [table, partials, uniforms, spare].map(wgpu::Buffer::size).iter().chain(&measures).sum()
+    }
+
     /// `norm_finish` once more, into a report of its own.
     pub fn after(&self, shared: &Shared) -> Result<Measure, Error> {
         let mut made = self.after.lock().unwrap_or_else(PoisonError::into_inner);
@@ -182,7 +192,8 @@ impl Compiled {
             ];
             group(shared, &shared.layouts.norm_finish, &resources)
         })?;
-        Ok(made.insert(Measure { output, pipeline, group, groups: (1, 1) }).clone())
+        let memory_bytes = output.size();
+        Ok(made.insert(Measure { output, pipeline, group, groups: (1, 1), memory_bytes }).clone())
     }
 
     /// The norm of each tensor.
@@ -203,7 +214,7 @@ impl Compiled {
         let most = shared.device.limits().max_compute_workgroups_per_dimension;
         let x = (tensors as u32).min(most);
         let pipeline = shared.pipeline(Kernel::TensorNorms)?;
-        let (output, group) = guarded(&shared.device, "allocating tensor norms", || {
+        let (output, group, memory_bytes) = guarded(&shared.device, "allocating tensor norms", || {
             use wgpu::BufferUsages as Usage;
             let ranges = filled(shared, "gradclip ranges", Usage::STORAGE, bytemuck::cast_slice(&ranges));
             let count = [self.layout.len() as u32, 0, 0, 0];
@@ -217,10 +228,11 @@ impl Compiled {
                 count.as_entire_binding(),
             ];
             let group = group(shared, &shared.layouts.tensor_norms, &resources);
-            (output, group)
+            let bytes = ranges.size() + count.size() + output.size();
+            (output, group, bytes)
         })?;
         let groups = (x, (tensors as u32).div_ceil(x));
-        Ok(made.insert(Measure { output, pipeline, group, groups }).clone())
+        Ok(made.insert(Measure { output, pipeline, group, groups, memory_bytes }).clone())
     }
 
     /// Where the norm after was written, if it was ever asked for.

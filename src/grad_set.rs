@@ -14,6 +14,8 @@ use crate::{ClipNorm, Context, Error, Format, GradScaler, LossScale};
 
 /// Step parameters kept for reuse. Training has one limit and few scales; a schedule moves through them in order.
 const KEPT_STEPS: usize = 16;
+/// Of the parameters of one: limits at the start, the scale 256 bytes later.
+const STEP_BYTES: u64 = 512;
 
 /// Where one gradient tensor lies: `len` elements from byte `offset` of `buffer`, back to back.
 #[derive(Debug, Clone, Copy)]
@@ -156,6 +158,14 @@ impl GradSet {
     #[must_use]
     pub fn elements(&self) -> u64 {
         self.tensors.iter().map(|t| t.len).sum()
+    }
+
+    /// Bytes of GPU memory that the set holds beside the gradients: tables, partials, report. What a driver adds to each
+    /// buffer is not in it.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        let steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner).len() as u64;
+        self.report.size() + self.compiled.memory_bytes() + steps * STEP_BYTES
     }
 
     /// The plan, for those who want to see how the work is cut.
@@ -319,7 +329,7 @@ impl GradSet {
         let shared = &self.context.shared;
         let what = format!("set \"{}\": step parameters", self.name);
         let group = guarded(&shared.device, &what, || {
-            let mut words = [0u32; 128];
+            let mut words = [0u32; STEP_BYTES as usize / 4];
             words[..3].copy_from_slice(&bits[1..]);
             words[64] = bits[0];
             let bytes = bytemuck::cast_slice(&words);

@@ -50,14 +50,14 @@ pub fn open(adapter: &wgpu::Adapter) -> Result<Gpu, String> {
 
 /// Opens a device with limits of the caller's choice.
 pub fn open_with(adapter: &wgpu::Adapter, limits: wgpu::Limits) -> Result<Gpu, String> {
+    open_device(adapter, &wgpu::DeviceDescriptor { required_limits: limits, ..Default::default() })
+}
+
+/// Opens a device as described.
+pub fn open_device(adapter: &wgpu::Adapter, device: &wgpu::DeviceDescriptor<'_>) -> Result<Gpu, String> {
     let info = adapter.get_info();
     let at = |e: &dyn std::fmt::Display| format!("{}: {e}", label(&info));
-    let (device, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor {
-        label: Some("gradclip"),
-        required_limits: limits,
-        ..Default::default()
-    }))
-    .map_err(|e| at(&e))?;
+    let (device, queue) = pollster::block_on(adapter.request_device(device)).map_err(|e| at(&e))?;
     let context = Context::new(&device, &queue).map_err(|e| at(&e))?;
     Ok(Gpu { info, context })
 }

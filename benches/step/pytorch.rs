@@ -1,0 +1,91 @@
+//! PyTorch, if there is one, in a process of its own that runs a step whenever it is asked.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::shapes::Shape;
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peers/pytorch.py");
+
+/// What ran.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    pub torch: String,
+    pub device: String,
+    pub threads: u32,
+}
+
+pub struct PyTorch {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    pub version: Version,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Answer {
+    Ready(Version),
+    Absent { error: String },
+}
+
+impl PyTorch {
+    /// Starts it over tensors of these lengths on "cpu" or "cuda"; `Err` says why there is none.
+    pub fn start(python: &str, shape: &Shape, device: &str) -> Result<Self, String> {
+        let mut child = Command::new(python)
+            .arg(SCRIPT)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|e| format!("{python}: {e}"))?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(format!("{python}: no pipes"));
+        };
+        let mut this = Self {
+            child,
+            input: Some(input),
+            output: BufReader::new(output),
+            version: Version { torch: String::new(), device: String::new(), threads: 0 },
+        };
+        let request = serde_json::json!({ "tensors": shape.tensors, "device": device });
+        let answer = this.ask(&request.to_string())?;
+        match serde_json::from_str(&answer).map_err(|e| format!("{python} answered \"{answer}\": {e}"))? {
+            Answer::Ready(version) => this.version = version,
+            Answer::Absent { error } => return Err(format!("{python}: {error}")),
+        }
+        Ok(this)
+    }
+
+    /// One step.
+    pub fn run(&mut self) -> Result<Duration, String> {
+        let answer = self.ask("go")?;
+        let milliseconds: f64 = answer.trim().parse().map_err(|e| format!("PyTorch: \"{answer}\": {e}"))?;
+        Ok(Duration::from_secs_f64(milliseconds * 1e-3))
+    }
+
+    fn ask(&mut self, line: &str) -> Result<String, String> {
+        let text = |e: std::io::Error| format!("PyTorch: {e}");
+        if let Some(input) = &mut self.input {
+            // A Python without PyTorch may be gone already; what it said is still there.
+            let _ = writeln!(input, "{line}").and_then(|()| input.flush());
+        }
+        let mut answer = String::new();
+        self.output.read_line(&mut answer).map_err(text)?;
+        if answer.is_empty() {
+            return Err("it stopped without an answer".into());
+        }
+        Ok(answer)
+    }
+}
+
+impl Drop for PyTorch {
+    fn drop(&mut self) {
+        // Its input ends, and with it the process.
+        self.input = None;
+        _ = self.child.wait();
+    }
+}

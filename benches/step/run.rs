@@ -1,0 +1,235 @@
+//! One run: the models, the growth series, the costs of sets.
+
+use gradclip::{Format, wgpu};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::adapters;
+use crate::args::Args;
+use crate::clock::Clock;
+use crate::gradients::Layout;
+use crate::limit::Limit;
+use crate::measure::{Contest, Rounds};
+use crate::pytorch::PyTorch;
+use crate::record::Record;
+use crate::row::Row;
+use crate::sets;
+use crate::shapes::{Shape, models};
+use crate::variant::Variant;
+
+/// More rounds where a measurement takes microseconds.
+const SHORT: u64 = 1 << 22;
+/// A model that does not fit at this scale does not fit.
+const SMALLEST: u64 = 1 << 16;
+
+pub fn run(args: &Args) -> Result<Record, String> {
+    let date = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let gpu = open(args)?;
+    let clock = Clock::new(&gpu.context);
+    println!("{}\n\n{}", date, gpu.context.environment());
+    let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr());
+    let style =
+        ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {msg}").map_err(|e| e.to_string())?;
+    bar.set_style(style.progress_chars("#>-"));
+    bar.set_message("choosing the kernels of the limit");
+    bar.tick();
+    let limit = Limit::calibrate(&clock, args.calibration)?;
+    let mut session =
+        Session { args, clock: &clock, limit: &limit, bar: &bar, pytorch: Vec::new(), tell: Vec::new() };
+    let results = session.models()?;
+    let growth = session.growth()?;
+    let sets = session.sets()?;
+    let (pytorch, tell) = (session.pytorch, session.tell);
+    bar.finish_and_clear();
+    for line in tell {
+        println!("{line}");
+    }
+    Ok(Record {
+        date,
+        environment: environment(&gpu.context),
+        limit_kernels: limit.names().map(str::to_owned),
+        pytorch,
+        rounds: args.rounds.measured as u64,
+        results,
+        growth,
+        sets,
+    })
+}
+
+/// The first adapter of that name, a GPU before a CPU, with timestamps, if it has them.
+fn open(args: &Args) -> Result<adapters::Gpu, String> {
+    use wgpu::DeviceType::{Cpu, DiscreteGpu, IntegratedGpu, Other, VirtualGpu};
+    let mut adapters = adapters::named(args.adapter.as_deref().unwrap_or(""))?;
+    let order = [DiscreteGpu, IntegratedGpu, VirtualGpu, Other, Cpu];
+    adapters.sort_by_key(|a| order.iter().position(|kind| *kind == a.get_info().device_type));
+    let adapter = adapters.first().ok_or(adapters::NO_ADAPTER)?;
+    adapters::open_device(
+        adapter,
+        &wgpu::DeviceDescriptor {
+            label: Some("gradclip bench"),
+            required_limits: adapter.limits(),
+            required_features: adapter.features() & wgpu::Features::TIMESTAMP_QUERY,
+            ..Default::default()
+        },
+    )
+}
+
+struct Session<'a> {
+    args: &'a Args,
+    clock: &'a Clock,
+    limit: &'a Limit,
+    bar: &'a ProgressBar,
+    pytorch: Vec<crate::pytorch::Version>,
+    /// For people, once the bar is gone.
+    tell: Vec<String>,
+}
+
+impl Session<'_> {
+    fn models(&mut self) -> Result<Vec<Row>, String> {
+        let only = self.args.only.as_deref().unwrap_or("");
+        let models: Vec<Shape> = models().into_iter().filter(|m| m.name.contains(only)).collect();
+        self.bar.set_length((models.len() * Format::ALL.len() * Layout::ALL.len()) as u64);
+        let mut rows = Vec::new();
+        for model in &models {
+            for format in Format::ALL {
+                for layout in Layout::ALL {
+                    self.bar.set_message(format!("{} {format} {}", model.name, layout.name()));
+                    rows.extend(self.model(model, format, layout)?);
+                    self.bar.inc(1);
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    /// At the scale asked for, or at the first that fits.
+    fn model(&mut self, model: &Shape, format: Format, layout: Layout) -> Result<Vec<Row>, String> {
+        let mut scale_down = self.args.scale_down.unwrap_or(1);
+        loop {
+            let shape = model.scaled_down(scale_down);
+            let peers = self.peers(&shape, format, layout);
+            let made = Contest::new(
+                self.clock,
+                self.limit,
+                &shape,
+                (format, layout),
+                scale_down,
+                &Variant::ALL,
+                peers,
+            );
+            match made {
+                Ok(mut contest) => return self.turns(&mut contest, self.args.rounds),
+                Err(why) if self.args.scale_down.is_some() || scale_down >= SMALLEST => {
+                    return Err(format!("{} in {format}: {why}", model.name));
+                }
+                Err(why) => {
+                    self.tell.push(format!("{} / {scale_down} in {format} does not fit: {why}", model.name));
+                    scale_down *= 2;
+                }
+            }
+        }
+    }
+
+    fn turns(&self, contest: &mut Contest<'_>, rounds: Rounds) -> Result<Vec<Row>, String> {
+        let place = contest.place.clone();
+        contest
+            .run(rounds, |_| self.bar.tick())
+            .map_err(|e| format!("{} in {}, {}: {e}", place.shape, place.format, place.layout.name()))
+    }
+
+    /// PyTorch has its gradients in f32 and a buffer for each.
+    fn peers(&mut self, shape: &Shape, format: Format, layout: Layout) -> Vec<(Variant, PyTorch)> {
+        let Some(python) = self.args.python.clone() else { return Vec::new() };
+        if format != Format::F32 || layout != Layout::Separate {
+            return Vec::new();
+        }
+        let mut peers = Vec::new();
+        for (variant, device) in [(Variant::PytorchCpu, "cpu"), (Variant::PytorchCuda, "cuda")] {
+            match PyTorch::start(&python, shape, device) {
+                Ok(peer) => {
+                    if !self.pytorch.contains(&peer.version) {
+                        self.pytorch.push(peer.version.clone());
+                    }
+                    peers.push((variant, peer));
+                }
+                Err(why) => {
+                    let line = format!("{} left out: {why}", variant.name());
+                    if !self.tell.contains(&line) {
+                        self.tell.push(line);
+                    }
+                }
+            }
+        }
+        peers
+    }
+
+    /// f32: one tensor of growing length, then more and more tensors of 1000.
+    fn growth(&mut self) -> Result<Vec<Row>, String> {
+        const WANTED: [Variant; 4] =
+            [Variant::LimitRead, Variant::LimitReadWrite, Variant::Step, Variant::StepUnscale];
+        let lengths = (0..).map(|i| 1u64 << (12 + 2 * i)).take_while(|n| *n <= self.args.growth);
+        let mut series: Vec<(Shape, Layout)> =
+            lengths.map(|n| (Shape::new(format!("one-of-{n}"), vec![n]), Layout::Arena)).collect();
+        for count in [1, 3, 10, 30, 100, 300, 1000] {
+            for layout in Layout::ALL {
+                series.push((Shape::new(format!("{count}-of-1000"), vec![1000; count]), layout));
+            }
+        }
+        self.bar.inc_length(series.len() as u64);
+        let mut rows = Vec::new();
+        for (shape, layout) in &series {
+            self.bar.set_message(format!("growth: {} {}", shape.name, layout.name()));
+            let mut rounds = self.args.rounds;
+            if shape.elements() <= SHORT {
+                rounds.measured = self.args.many_rounds;
+            }
+            let made =
+                Contest::new(self.clock, self.limit, shape, (Format::F32, *layout), 1, &WANTED, Vec::new());
+            match made {
+                Ok(mut contest) => rows.extend(self.turns(&mut contest, rounds)?),
+                Err(why) => self.tell.push(format!("{} does not fit: {why}", shape.name)),
+            }
+            self.bar.inc(1);
+        }
+        Ok(rows)
+    }
+
+    fn sets(&mut self) -> Result<Vec<sets::SetRow>, String> {
+        let mut rows = Vec::new();
+        let three_hundred = Shape::new("300-of-1024", vec![1024; 300]);
+        for optimizers in [1, 2] {
+            for layout in Layout::ALL.into_iter().rev() {
+                let rounds = self.args.many_rounds;
+                rows.push(sets::measure(self.clock, &three_hundred, layout, optimizers, rounds)?);
+            }
+        }
+        for model in models() {
+            let shape = model.scaled_down(self.args.scale_down.unwrap_or(1));
+            for layout in Layout::ALL {
+                self.bar.set_message(format!("sets: {} {}", shape.name, layout.name()));
+                self.bar.tick();
+                match sets::measure(self.clock, &shape, layout, 1, self.args.rounds.measured) {
+                    Ok(row) => rows.push(row),
+                    Err(why) => self.tell.push(format!("{} does not fit: {why}", shape.name)),
+                }
+            }
+        }
+        Ok(rows)
+    }
+}
+
+fn environment(gpu: &gradclip::Context) -> serde_json::Value {
+    let e = gpu.environment();
+    serde_json::json!({
+        "gradclip": e.version,
+        "target": format!("{} {}", e.os, e.arch),
+        "adapter": e.adapter,
+        "device_type": e.device_type,
+        "vendor": e.vendor,
+        "device": e.device,
+        "driver": e.driver,
+        "driver_info": e.driver_info,
+        "backend": e.backend,
+        "limits": e.limits,
+        "features": e.features,
+    })
+}
