@@ -56,7 +56,7 @@
 //!
 //! # Features
 //!
-//! `serde` (off) makes reports and the scaler's state serde types.
+//! `serde` (off) makes reports, the scaler's state and the environment serde types.
 //!
 //! `wgpu-default` (on) turns on wgpu's default features, all backends among them. An engine that chooses its own turns
 //! it off. The crate is made for the wgpu version that it re-exports as [`wgpu`].
@@ -68,6 +68,7 @@ mod clip;
 mod compiled;
 mod context;
 mod delta_norm;
+mod environment;
 mod error;
 mod format;
 mod grad_set;
@@ -87,6 +88,7 @@ mod step;
 pub use clip::{ClipNorm, LossScale};
 pub use context::Context;
 pub use delta_norm::DeltaNorm;
+pub use environment::Environment;
 pub use error::Error;
 pub use format::Format;
 pub use grad_set::{GradSet, GradSetBuilder, TensorSlice};
