@@ -68,4 +68,6 @@ fn it_is_a_serde_type() {
     let json = serde_json::to_value(&environment).unwrap();
     assert_eq!(json["adapter"], environment.adapter);
     assert_eq!(json["limits"]["max_bind_groups"], environment.limits["max_bind_groups"]);
+    let test = serde_json::to_value(gpus()[0].context.self_test().unwrap()).unwrap();
+    assert!(test["cases"][0]["name"].is_string() && test["cases"][0]["difference"].is_null());
 }
