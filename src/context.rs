@@ -18,7 +18,7 @@ pub struct Context {
 pub(crate) struct Shared {
     pub device: wgpu::Device,
     pub queue: wgpu::Queue,
-    checks: wgpu::ShaderRuntimeChecks,
+    pub checks: wgpu::ShaderRuntimeChecks,
     pipelines: Mutex<HashMap<Kernel, wgpu::ComputePipeline>>,
     pub layouts: Layouts,
 }

@@ -229,7 +229,7 @@ pub enum Error {
         "{whose}: the GPU did not finish within {patience:?}; wait longer, or look for a kernel that hangs in what was submitted before"
     )]
     Timeout {
-        /// Whose report: a set or `GradScaler`.
+        /// Whose report: a set, `GradScaler` or the self-test.
         whose: String,
         /// How long was waited.
         patience: Duration,

@@ -49,6 +49,9 @@
 //! the adapter, the driver, how tensors are cut or where they lie. [`reference`](mod@reference) says what it is. Finite gradients have
 //! a finite norm, whatever their size; nonfinite ones leave every byte as it was.
 //!
+//! On a driver that no one has tried, [`Context::self_test`] shows whether it holds, and [`Context::environment`] is what
+//! a bug report needs.
+//!
 //! # With a dynamic loss scale
 //!
 //! [`GradScaler`] keeps the scale on the GPU for one or more optimizers, and makes the wrong order a type error. See its
@@ -56,7 +59,7 @@
 //!
 //! # Features
 //!
-//! `serde` (off) makes reports and the scaler's state serde types.
+//! `serde` (off) makes reports, the scaler's state, the self-test and the environment serde types.
 //!
 //! `wgpu-default` (on) turns on wgpu's default features, all backends among them. An engine that chooses its own turns
 //! it off. The crate is made for the wgpu version that it re-exports as [`wgpu`].
@@ -68,6 +71,7 @@ mod clip;
 mod compiled;
 mod context;
 mod delta_norm;
+mod environment;
 mod error;
 mod format;
 mod grad_set;
@@ -81,12 +85,14 @@ mod reports;
 mod scaler;
 mod scaler_config;
 mod scaler_state;
+mod self_test;
 mod shader;
 mod step;
 
 pub use clip::{ClipNorm, LossScale};
 pub use context::Context;
 pub use delta_norm::DeltaNorm;
+pub use environment::Environment;
 pub use error::Error;
 pub use format::Format;
 pub use grad_set::{GradSet, GradSetBuilder, TensorSlice};
@@ -97,6 +103,7 @@ pub use reports::{StepReport, UpdateReport};
 pub use scaler::GradScaler;
 pub use scaler_config::{HysteresisRefill, ScaleMode, ScalerConfig};
 pub use scaler_state::ScalerState;
+pub use self_test::{Difference, SelfTest, SelfTestCase};
 pub use shader::{Kernel, SCALED_WGSL, VERDICT_WGSL};
 pub use step::{Accumulating, Clipped, Recorded, Unscaled};
 pub use wgpu;

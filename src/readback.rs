@@ -79,7 +79,7 @@ impl GradSet {
     fn start_read(&self) -> Result<(Pending, u64), Error> {
         let recorded = self.reading.lock().unwrap_or_else(PoisonError::into_inner).recorded;
         let whose = format!("set \"{}\"", self.name);
-        Ok((start_read(&self.context, &whose, &self.report, self.report.size())?, recorded))
+        Ok((start_read(&self.context, &whose, self.report.size(), copy_of(&self.report))?, recorded))
     }
 
     async fn finish_read(&self, pending: Pending, recorded: u64) -> Result<Report, Error> {
@@ -102,12 +102,38 @@ pub(crate) fn read_buffer(
     buffer: &wgpu::Buffer,
     size: u64,
 ) -> Result<Vec<u8>, Error> {
-    let pending = start_read(context, whose, buffer, size)?;
+    read_recorded(context, whose, size, copy_of(buffer))
+}
+
+/// The `size` bytes that the commands of `record` leave in the buffer that it is given; they and the copy are one
+/// submission. Blocks, at most a minute.
+pub(crate) fn read_recorded(
+    context: &Context,
+    whose: &str,
+    size: u64,
+    record: impl FnOnce(&mut wgpu::CommandEncoder, &wgpu::Buffer) -> Result<(), Error>,
+) -> Result<Vec<u8>, Error> {
+    let pending = start_read(context, whose, size, record)?;
     pending.wait(context, PATIENCE)?;
     pollster::block_on(pending.bytes())
 }
 
-fn start_read(context: &Context, whose: &str, buffer: &wgpu::Buffer, size: u64) -> Result<Pending, Error> {
+/// Fills the staging buffer from the start of another.
+fn copy_of(
+    buffer: &wgpu::Buffer,
+) -> impl FnOnce(&mut wgpu::CommandEncoder, &wgpu::Buffer) -> Result<(), Error> {
+    |encoder, staging| {
+        encoder.copy_buffer_to_buffer(buffer, 0, staging, 0, staging.size());
+        Ok(())
+    }
+}
+
+fn start_read(
+    context: &Context,
+    whose: &str,
+    size: u64,
+    record: impl FnOnce(&mut wgpu::CommandEncoder, &wgpu::Buffer) -> Result<(), Error>,
+) -> Result<Pending, Error> {
     let (device, queue) = (context.device(), context.queue());
     guarded(device, &format!("{whose}: reading back"), || {
         let staging = device.create_buffer(&wgpu::BufferDescriptor {
@@ -118,14 +144,14 @@ fn start_read(context: &Context, whose: &str, buffer: &wgpu::Buffer, size: u64) 
         });
         let mut encoder = device
             .create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("gradclip readback") });
-        encoder.copy_buffer_to_buffer(buffer, 0, &staging, 0, size);
+        record(&mut encoder, &staging)?;
         let submission = queue.submit([encoder.finish()]);
         let (send, mapped) = oneshot_channel();
         staging.map_async(wgpu::MapMode::Read, .., move |result| {
             let _ = send.send(result);
         });
-        Pending { whose: whose.into(), staging, mapped, submission }
-    })
+        Ok(Pending { whose: whose.into(), staging, mapped, submission })
+    })?
 }
 
 impl Pending {
