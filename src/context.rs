@@ -1,8 +1,9 @@
 //! What is made once per device: pipelines and bind group layouts.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use crate::probe::Tuning;
 use crate::shader::{Kernel, THREADS};
 use crate::{Error, Format, plan};
 
@@ -21,6 +22,8 @@ pub(crate) struct Shared {
     pub checks: wgpu::ShaderRuntimeChecks,
     pipelines: Mutex<HashMap<Kernel, wgpu::ComputePipeline>>,
     pub layouts: Layouts,
+    /// What the probe found, once it ran or was turned off.
+    pub tuning: OnceLock<Tuning>,
 }
 
 /// Group 0 holds what a set owns, group 1 what changes with the dispatch or the step.
@@ -92,6 +95,7 @@ impl Context {
             checks,
             pipelines: Mutex::default(),
             layouts,
+            tuning: OnceLock::new(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }

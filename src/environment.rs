@@ -38,6 +38,9 @@ pub struct Environment {
     pub features: Vec<String>,
     /// Whether the kernels carry wgpu's bounds on loops ([`Context::with_runtime_checks`]).
     pub loop_bounds: bool,
+    /// Words of a tile, and windows of a dispatch at most, in sets that are cut as [`Context::plan_limits`] says; `None`
+    /// where it has not measured, or has nothing to say.
+    pub probed: Option<[u32; 2]>,
 }
 
 impl Context {
@@ -59,6 +62,12 @@ impl Context {
             limits: relevant(&self.device().limits()),
             features: self.device().features().iter_names().map(|(name, _)| name.to_string()).collect(),
             loop_bounds: self.shared.checks.force_loop_bounding,
+            probed: self
+                .shared
+                .tuning
+                .get()
+                .filter(|found| found.probed)
+                .map(|found| [found.tile_words, found.windows_per_dispatch]),
         }
     }
 }
@@ -100,6 +109,10 @@ impl fmt::Display for Environment {
         writeln!(f, "limits: {}", limits.join(", "))?;
         let features = if self.features.is_empty() { "none".to_string() } else { self.features.join(", ") };
         writeln!(f, "features: {features}")?;
-        write!(f, "loop bounds: {}", if self.loop_bounds { "kept" } else { "left out" })
+        writeln!(f, "loop bounds: {}", if self.loop_bounds { "kept" } else { "left out" })?;
+        match self.probed {
+            Some([tile, windows]) => write!(f, "probe: tiles of {tile} words, {windows} windows a dispatch"),
+            None => write!(f, "probe: not run"),
+        }
     }
 }

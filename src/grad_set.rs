@@ -8,6 +8,7 @@ use crate::bound::Gradients;
 use crate::compiled::{Compiled, Scratch};
 use crate::context::{filled, group, guarded};
 use crate::plan::{Plan, PlanLimits, PlanTensor};
+use crate::probe;
 use crate::report::{Verdict, verdict_of};
 use crate::shader::Kernel;
 use crate::{ClipNorm, Context, Error, Format, GradScaler, LossScale};
@@ -96,7 +97,8 @@ impl<'a> GradSetBuilder<'a> {
         self
     }
 
-    /// Cuts the work into pieces smaller than the device demands. Changes no result.
+    /// Cuts the work as told and not as [`Context::plan_limits`] finds best, in pieces no larger than the device takes.
+    /// Changes no result.
     pub fn plan_limits(mut self, limits: PlanLimits) -> Self {
         self.limits = Some(limits);
         self
@@ -111,9 +113,14 @@ impl<'a> GradSetBuilder<'a> {
     pub fn build(self, context: &Context) -> Result<GradSet, Error> {
         let shared = &context.shared;
         check_names(self.tensors.iter().map(|t| t.name.as_str()))?;
-        let limits = device_limits(context, self.limits);
         let layout = lay_out(&self.tensors, &self.slices)?;
-        let plan = Plan::new(&layout, &limits)?;
+        let device = PlanLimits::from_device(context.device());
+        let mut limits = self.limits.map_or(device, |asked| within(&device, asked));
+        let mut plan = Plan::new(&layout, &limits)?;
+        if self.limits.is_none() && plan.tiles >= probe::WORTH_TILES {
+            limits = context.plan_limits();
+            plan = Plan::new(&layout, &limits)?;
+        }
         let scratch = Scratch::new(shared, &self.name, &plan, self.tensors.len())?;
         let report = scratch.new_report(shared)?;
         let buffers: Vec<wgpu::Buffer> = self.slices.iter().map(|s| s.buffer.clone()).collect();
@@ -352,15 +359,15 @@ impl GradSet {
     }
 }
 
-fn device_limits(context: &Context, asked: Option<PlanLimits>) -> PlanLimits {
-    let device = PlanLimits::from_device(context.device());
-    asked.map_or(device, |asked| PlanLimits {
+/// What was asked for, as far as the device has it.
+fn within(device: &PlanLimits, asked: PlanLimits) -> PlanLimits {
+    PlanLimits {
         window_bytes: asked.window_bytes.min(device.window_bytes),
         window_align: asked.window_align.max(1).next_multiple_of(device.window_align),
         windows_per_dispatch: asked.windows_per_dispatch.min(device.windows_per_dispatch),
         groups_per_dimension: asked.groups_per_dimension.min(device.groups_per_dimension),
         ..asked
-    })
+    }
 }
 
 /// Checks every slice and numbers the buffers in order of appearance.

@@ -77,6 +77,7 @@ mod format;
 mod grad_set;
 mod nonfinite;
 pub mod plan;
+mod probe;
 mod r24;
 mod readback;
 pub mod reference;

@@ -24,8 +24,8 @@ pub const MAX_ELEMENTS: u64 = 1 << 39;
 /// Native backends end a binding at 2^31 - 1 bytes, and Metal's `arrayLength` wraps at 2^32.
 const MAX_WINDOW_BYTES: u64 = (1 << 31) - 1;
 
-/// What a plan must keep to. [`PlanLimits::from_device`] is right for every engine; smaller numbers make smaller
-/// dispatches and change no result.
+/// What a plan must keep to. [`Context::plan_limits`](crate::Context::plan_limits) is right for every engine; smaller
+/// numbers make smaller dispatches and change no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlanLimits {
@@ -49,17 +49,17 @@ impl PlanLimits {
     /// The limits of a device (not the adapter's: the device may have been made with less).
     #[must_use]
     pub fn from_device(device: &wgpu::Device) -> Self {
-        Self::from_limits(&device.limits(), device.adapter_info().device_type == wgpu::DeviceType::Cpu)
+        Self::from_limits(&device.limits())
     }
 
     /// What every WebGPU device offers: 128 MiB a binding at multiples of 256 bytes, 8 storage buffers, 65535
     /// workgroups.
     #[must_use]
     pub fn webgpu() -> Self {
-        Self::from_limits(&wgpu::Limits::default(), false)
+        Self::from_limits(&wgpu::Limits::default())
     }
 
-    fn from_limits(limits: &wgpu::Limits, cpu: bool) -> Self {
+    fn from_limits(limits: &wgpu::Limits) -> Self {
         Self {
             window_bytes: limits.max_storage_buffer_binding_size,
             window_align: u64::from(limits.min_storage_buffer_offset_alignment),
@@ -70,10 +70,8 @@ impl PlanLimits {
                 .min(MAX_WINDOWS),
             groups_per_dimension: limits.max_compute_workgroups_per_dimension,
             elements_per_dispatch: 1 << 28,
-            // A CPU driver pays for every workgroup and for every window that a kernel can choose; a GPU wants many
-            // workgroups, and drains its queue between dispatches.
-            tile_words: if cpu { MAX_TILE_WORDS } else { 16_384 },
-            lone_window_tiles: if cpu { 8 } else { 4096 },
+            tile_words: 16_384,
+            lone_window_tiles: 4096,
         }
     }
 
