@@ -46,7 +46,7 @@ fn the_block_has_a_line_for_each_question() {
         let environment = gpu.context.environment();
         let block = environment.to_string();
         let heads: Vec<&str> = block.lines().map(|line| line.split(' ').next().unwrap()).collect();
-        let want = ["gradclip", "adapter:", "driver:", "backend:", "limits:", "features:", "loop"];
+        let want = ["gradclip", "adapter:", "driver:", "backend:", "limits:", "features:", "loop", "probe:"];
         assert_eq!(heads, want, "{block}");
         for text in [
             environment.adapter.clone(),

@@ -130,7 +130,7 @@ fn fill(gpu: &Context, format: Format, buffers: &[wgpu::Buffer]) {
             let groups = size / 4 / THREADS;
             pass.set_bind_group(0, &group, &[]);
             // Windows are multiples of 256 bytes, not of 256 words.
-            pass.dispatch_workgroups((groups.max(1)).min(4096) as u32, 1, 1);
+            pass.dispatch_workgroups(groups.clamp(1, 4096) as u32, 1, 1);
         }
     }
     drop(pass);

@@ -44,8 +44,11 @@ impl Spread {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
         let middle = sorted.len() / 2;
-        let median =
-            if sorted.len() % 2 == 0 { (sorted[middle - 1] + sorted[middle]) / 2.0 } else { sorted[middle] };
+        let median = if sorted.len().is_multiple_of(2) {
+            (sorted[middle - 1] + sorted[middle]) / 2.0
+        } else {
+            sorted[middle]
+        };
         Self { median, min: sorted[0], max: sorted[sorted.len() - 1] }
     }
 }
