@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::measure::Rounds;
 
@@ -34,6 +34,8 @@ pub struct Args {
     pub growth: u64,
     /// Rounds for what costs microseconds.
     pub many_rounds: usize,
+    /// Nothing with more tensors than this.
+    pub most_tensors: usize,
 }
 
 /// `None`: help was asked for.
@@ -46,11 +48,13 @@ pub fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Result<Opti
         only: None,
         python: Some("python3".into()),
         json: None,
-        svg: Some(concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench.svg").into()),
+        // Cargo runs benches in the project's root; a binary that was carried elsewhere has no target folder.
+        svg: Some(if Path::new("target").is_dir() { "target/bench.svg" } else { "bench.svg" }.into()),
         compare: None,
         calibration: 128 << 20,
         growth: 256 << 20,
         many_rounds: 101,
+        most_tensors: usize::MAX,
     };
     let mut rounds = None;
     let mut quick = false;
@@ -102,6 +106,7 @@ impl Args {
         self.calibration = 1 << 20;
         self.growth = 1 << 14;
         self.many_rounds = 1;
+        self.most_tensors = 10;
     }
 }
 

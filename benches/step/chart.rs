@@ -56,7 +56,7 @@ fn draw<'a>(
         of("gradclip"),
         of("adapter"),
         of("driver_info"),
-        &record.date[..10]
+        record.date.get(..10).unwrap_or_default()
     );
     area.draw(&Text::new(title, (16, 14), ("sans-serif", 18).into_font()))?;
     let mut top = 44;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::shapes::Shape;
 
-const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peers/pytorch.py");
+const SCRIPT: &str = include_str!("../peers/pytorch.py");
 
 /// What ran.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ impl PyTorch {
     /// Starts it over tensors of these lengths on "cpu" or "cuda"; `Err` says why there is none.
     pub fn start(python: &str, shape: &Shape, device: &str) -> Result<Self, String> {
         let mut child = Command::new(python)
-            .arg(SCRIPT)
+            .args(["-c", SCRIPT])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

@@ -11,8 +11,10 @@ use crate::variant::Variant;
 pub struct Record {
     /// When the run began, UTC.
     pub date: String,
-    /// Adapter, driver, backend, limits, features, crate version.
+    /// Adapter, driver, backend, limits, features, crate version, target.
     pub environment: serde_json::Value,
+    /// How the sets were cut, as measured before.
+    pub cut: Cut,
     /// The kernels that the limit was measured with: the read pass, the read-write pass.
     pub limit_kernels: [String; 2],
     pub pytorch: Vec<Version>,
@@ -22,6 +24,14 @@ pub struct Record {
     /// One tensor of growing length, and growing numbers of tensors of 1000, in f32.
     pub growth: Vec<Row>,
     pub sets: Vec<SetRow>,
+}
+
+/// `PlanLimits` of the context.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cut {
+    pub tile_words: u32,
+    pub windows_per_dispatch: u32,
+    pub lone_window_tiles: u64,
 }
 
 impl Record {

@@ -10,7 +10,7 @@ use crate::gradients::Layout;
 use crate::limit::Limit;
 use crate::measure::{Contest, Rounds};
 use crate::pytorch::PyTorch;
-use crate::record::Record;
+use crate::record::{Cut, Record};
 use crate::row::Row;
 use crate::sets;
 use crate::shapes::{Shape, models};
@@ -25,7 +25,9 @@ pub fn run(args: &Args) -> Result<Record, String> {
     let date = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let gpu = open(args)?;
     let clock = Clock::new(&gpu.context);
-    println!("{}\n\n{}", date, gpu.context.environment());
+    // Measures how to cut, if nothing has: not while a set is being timed.
+    let limits = gpu.context.plan_limits();
+    println!("{date}\n\n{}\n", gpu.context.environment());
     let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr());
     let style =
         ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {msg}").map_err(|e| e.to_string())?;
@@ -46,6 +48,11 @@ pub fn run(args: &Args) -> Result<Record, String> {
     Ok(Record {
         date,
         environment: environment(&gpu.context),
+        cut: Cut {
+            tile_words: limits.tile_words,
+            windows_per_dispatch: limits.windows_per_dispatch,
+            lone_window_tiles: limits.lone_window_tiles,
+        },
         limit_kernels: limit.names().map(str::to_owned),
         pytorch,
         rounds: args.rounds.measured as u64,
@@ -86,7 +93,8 @@ struct Session<'a> {
 impl Session<'_> {
     fn models(&mut self) -> Result<Vec<Row>, String> {
         let only = self.args.only.as_deref().unwrap_or("");
-        let models: Vec<Shape> = models().into_iter().filter(|m| m.name.contains(only)).collect();
+        let fits = |m: &Shape| m.name.contains(only) && m.tensors.len() <= self.args.most_tensors;
+        let models: Vec<Shape> = models().into_iter().filter(fits).collect();
         self.bar.set_length((models.len() * Format::ALL.len() * Layout::ALL.len()) as u64);
         let mut rows = Vec::new();
         for model in &models {
@@ -169,7 +177,8 @@ impl Session<'_> {
         let lengths = (0..).map(|i| 1u64 << (12 + 2 * i)).take_while(|n| *n <= self.args.growth);
         let mut series: Vec<(Shape, Layout)> =
             lengths.map(|n| (Shape::new(format!("one-of-{n}"), vec![n]), Layout::Arena)).collect();
-        for count in [1, 3, 10, 30, 100, 300, 1000] {
+        let counts = [1, 3, 10, 30, 100, 300, 1000];
+        for count in counts.into_iter().filter(|n| *n <= self.args.most_tensors) {
             for layout in Layout::ALL {
                 series.push((Shape::new(format!("{count}-of-1000"), vec![1000; count]), layout));
             }
@@ -195,19 +204,18 @@ impl Session<'_> {
 
     fn sets(&mut self) -> Result<Vec<sets::SetRow>, String> {
         let mut rows = Vec::new();
+        let scale_down = self.args.scale_down.unwrap_or(1);
         let three_hundred = Shape::new("300-of-1024", vec![1024; 300]);
-        for optimizers in [1, 2] {
-            for layout in Layout::ALL.into_iter().rev() {
-                let rounds = self.args.many_rounds;
-                rows.push(sets::measure(self.clock, &three_hundred, layout, optimizers, rounds)?);
+        let [one, two] = [1, 2].map(|optimizers| (three_hundred.clone(), optimizers, self.args.many_rounds));
+        let models = models().into_iter().map(|m| (m.scaled_down(scale_down), 1, self.args.rounds.measured));
+        for (shape, optimizers, rounds) in [one, two].into_iter().chain(models) {
+            if shape.tensors.len() > self.args.most_tensors {
+                continue;
             }
-        }
-        for model in models() {
-            let shape = model.scaled_down(self.args.scale_down.unwrap_or(1));
             for layout in Layout::ALL {
                 self.bar.set_message(format!("sets: {} {}", shape.name, layout.name()));
                 self.bar.tick();
-                match sets::measure(self.clock, &shape, layout, 1, self.args.rounds.measured) {
+                match sets::measure(self.clock, &shape, layout, optimizers, rounds) {
                     Ok(row) => rows.push(row),
                     Err(why) => self.tell.push(format!("{} does not fit: {why}", shape.name)),
                 }
@@ -231,5 +239,6 @@ fn environment(gpu: &gradclip::Context) -> serde_json::Value {
         "backend": e.backend,
         "limits": e.limits,
         "features": e.features,
+        "loop_bounds": e.loop_bounds,
     })
 }

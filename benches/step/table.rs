@@ -8,6 +8,16 @@ use crate::variant::Variant;
 
 pub fn markdown(record: &Record) -> String {
     let mut out = String::new();
+    let [read, write] = &record.limit_kernels;
+    _ = writeln!(
+        out,
+        "Medians of {} rounds in turns. The limit: {read} to read, {write} to read and write.",
+        record.rounds
+    );
+    for version in &record.pytorch {
+        _ = writeln!(out, "PyTorch {} on {}, {} threads.", version.torch, version.device, version.threads);
+    }
+    _ = writeln!(out);
     summary(&mut out, record);
     let mut shapes: Vec<&Row> = Vec::new();
     for row in &record.results {
