@@ -48,7 +48,7 @@ fn main(
     var left = 0u;
     var bit = 1u;
     for (var start = tile.begin; start < tile.end; start += BLOCK_WORDS) {
-        let places = block_places(start + lane);
+        let places = block_places(start, lane);
         let words = read_block(tile, places);
         let a = scale_words(words.a);
         let b = scale_words(words.b);
@@ -68,11 +68,13 @@ fn main(
     }
     for (; left != 0u; left &= left - 1u) {
         let start = tile.begin + firstTrailingBit(left) * BLOCK_WORDS;
-        let end = min(tile.end, start + BLOCK_WORDS);
-        for (var at = start + lane; at < end; at += THREADS) {
-            let word = read_word(tile.slot, at);
-            let scaled = merge(tile, vec4<u32>(at), vec4<u32>(word), vec4<u32>(scale_word_exactly(word)));
-            write_word(tile.slot, at, scaled.x);
+        for (var k = 0u; k < LANE_WORDS; k += 1u) {
+            let at = place_of(start, lane, k);
+            if at < tile.end {
+                let word = read_word(tile.slot, at);
+                let scaled = merge(tile, vec4<u32>(at), vec4<u32>(word), vec4<u32>(scale_word_exactly(word)));
+                write_word(tile.slot, at, scaled.x);
+            }
         }
     }
 }

@@ -50,7 +50,7 @@ fn main(
     var left = 0u;
     var bit = 1u;
     for (var start = tile.begin; start < tile.end; start += BLOCK_WORDS) {
-        let places = block_places(start + lane);
+        let places = block_places(start, lane);
         let words = read_block(tile, places);
         let block = Block(
             keep(tile, places.a, words.a),
@@ -83,10 +83,12 @@ fn main(
         let i = firstTrailingBit(left);
         let half = i % ELEMENTS_PER_WORD;
         let start = tile.begin + i / ELEMENTS_PER_WORD * BLOCK_WORDS;
-        let end = min(tile.end, start + BLOCK_WORDS);
-        for (var at = start + lane; at < end; at += THREADS) {
-            let word = keep(tile, vec4<u32>(at), vec4<u32>(read_word(tile.slot, at))).x;
-            window = take_one(tile, window, word, half, (at - tile.begin) * ELEMENTS_PER_WORD + half);
+        for (var k = 0u; k < LANE_WORDS; k += 1u) {
+            let at = place_of(start, lane, k);
+            if at < tile.end {
+                let word = keep(tile, vec4<u32>(at), vec4<u32>(read_word(tile.slot, at))).x;
+                window = take_one(tile, window, word, half, (at - tile.begin) * ELEMENTS_PER_WORD + half);
+            }
         }
     }
     atomicMax(&tile_largest, largest);

@@ -1,8 +1,11 @@
 // The norm of each tensor by itself, for a report: one workgroup a tensor, from the partials of the read pass.
 
+// The tiles of a tensor: a run of them, and another if its end is read in another way.
 struct Range {
     first_tile: u32,
     tile_count: u32,
+    rest_tile: u32,
+    rest_count: u32,
 }
 
 struct Norms {
@@ -37,8 +40,9 @@ fn main(
     workgroupBarrier();
     let range = ranges[tensor];
     var sum = Sum(0u, vec4<u32>(0u), vec4<u32>(0u));
-    for (var tile = lane; tile < range.tile_count; tile += THREADS) {
-        let part = partials[range.first_tile + tile];
+    for (var tile = lane; tile < range.tile_count + range.rest_count; tile += THREADS) {
+        let rest = range.rest_tile + tile - range.tile_count;
+        let part = partials[select(range.first_tile + tile, rest, tile >= range.tile_count)];
         if part.largest >= NONFINITE {
             atomicStore(&bad, 1u);
         }

@@ -1,7 +1,7 @@
 // Which words a workgroup reads. A tile is a piece of one tensor inside one binding window.
 
 const THREADS = 256u;
-// Words that a thread holds in registers at a time, `THREADS` apart, so that neighbours read neighbours.
+// Words that a thread holds in registers at a time.
 const LANE_WORDS = 16u;
 const BLOCK_WORDS = THREADS * LANE_WORDS;
 const SEGMENT_WORDS = 7u;
@@ -34,14 +34,14 @@ struct Block {
     d: vec4<u32>,
 }
 
-// Where the words of a thread's block lie. Full and ragged blocks take the same path: a branch would be no cheaper on a
-// GPU, and a CPU driver runs both sides of it.
-fn block_places(at: u32) -> Block {
-    let a = vec4<u32>(at) + vec4<u32>(0u, 1u, 2u, 3u) * THREADS;
+// Where the words of a thread's block lie, in a block of the workgroup that starts at `start`. Full and ragged blocks take
+// the same path: a branch would be no cheaper on a GPU, and a CPU driver runs both sides of it.
+fn block_places(start: u32, lane: u32) -> Block {
+    let a = vec4<u32>(place_of(start, lane, 0u), place_of(start, lane, 1u), place_of(start, lane, 2u), place_of(start, lane, 3u));
     return Block(a, a + vec4<u32>(4u * THREADS), a + vec4<u32>(8u * THREADS), a + vec4<u32>(12u * THREADS));
 }
 
-// Reads the words at `places`; those beyond the tile read its last word.
+// Reads the words at `places`; those beyond the tile read its last ones.
 fn read_block(tile: Tile, places: Block) -> Block {
     let last = vec4<u32>(tile.end - 1u);
     return read_words(tile.slot, Block(

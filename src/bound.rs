@@ -1,9 +1,10 @@
 //! The gradients' buffers in bind groups, ready to dispatch.
 
 use crate::compiled::{DispatchUniform, STRIDE, Scratch, uniform};
-use crate::context::{Shared, group, guarded, kernels};
+use crate::context::{Shared, group, guarded};
 use crate::grad_set::Tensor;
 use crate::plan::{Dispatch, Plan, PlanTensor, Window};
+use crate::shader::Kernel;
 use crate::{Error, Format};
 
 /// The tensors of a set and where they lie.
@@ -45,8 +46,9 @@ pub(crate) fn bind(
                 size: wgpu::BufferSize::new(STRIDE),
             }));
         }
-        let (norm_partials, apply) = kernels(dispatch.format, count);
-        let (norm_partials, apply) = (shared.pipeline(norm_partials)?, shared.pipeline(apply)?);
+        let Dispatch { format, access, .. } = *dispatch;
+        let kernels = (Kernel::NormPartials(format, access, count), Kernel::Apply(format, access, count));
+        let (norm_partials, apply) = (shared.pipeline(kernels.0)?, shared.pipeline(kernels.1)?);
         let what = format!("set \"{}\": binding its gradients", gradients.set);
         let groups = guarded(&shared.device, &what, || {
             (

@@ -203,13 +203,21 @@ impl Compiled {
             return Ok(measure.clone());
         }
         let tensors = self.layout.len().max(1);
-        let mut ranges = vec![[0u32; 2]; tensors];
+        // The twin of `struct Range` in `tensor_norms.wgsl`.
+        let mut ranges = vec![[0u32; 4]; tensors];
         for segment in &self.plan.segments {
-            let [first, count] = &mut ranges[segment.tensor];
+            let [first, count, rest, rest_count] = &mut ranges[segment.tensor];
             if *count == 0 {
                 *first = segment.first_tile;
             }
-            *count += segment.tiles;
+            if *first + *count == segment.first_tile {
+                *count += segment.tiles;
+                continue;
+            }
+            if *rest_count == 0 {
+                *rest = segment.first_tile;
+            }
+            *rest_count += segment.tiles;
         }
         let most = shared.device.limits().max_compute_workgroups_per_dimension;
         let x = (tensors as u32).min(most);

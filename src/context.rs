@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::probe::Tuning;
 use crate::shader::{Kernel, THREADS};
-use crate::{Error, Format, plan};
+use crate::{Error, plan};
 
 /// The kernels of one device, shared by all its sets. Cheap to clone.
 ///
@@ -141,11 +141,13 @@ impl Shared {
     fn compile(&self, kernel: Kernel) -> wgpu::ComputePipeline {
         let (own, other) = match kernel {
             Kernel::DeltaNorm(_) => (&self.layouts.delta_norm, None),
-            Kernel::NormPartials(_, k) => (&self.layouts.norm_partials, Some(self.window_layout(false, k))),
+            Kernel::NormPartials(_, _, k) => {
+                (&self.layouts.norm_partials, Some(self.window_layout(false, k)))
+            }
             Kernel::NormFinish => (&self.layouts.norm_finish, Some(self.layouts.step.clone())),
             Kernel::TensorNorms => (&self.layouts.tensor_norms, Some(self.layouts.step.clone())),
             Kernel::ScaleUpdate => (&self.layouts.scale_update, Some(self.layouts.verdict.clone())),
-            Kernel::Apply(_, k) => (&self.layouts.apply, Some(self.window_layout(true, k))),
+            Kernel::Apply(_, _, k) => (&self.layouts.apply, Some(self.window_layout(true, k))),
         };
         let label = Some(kernel.name());
         let source =
@@ -237,11 +239,6 @@ fn check_limits(limits: &wgpu::Limits) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-/// The pipelines of one format for a number of windows.
-pub(crate) fn kernels(format: Format, windows: u32) -> (Kernel, Kernel) {
-    (Kernel::NormPartials(format, windows), Kernel::Apply(format, windows))
 }
 
 /// A bind group of these resources, in order.

@@ -10,6 +10,8 @@ use crate::{Error, Format};
 /// Words of the table that describe one segment: slot, first word in the window, elements, first tile, tensor, and
 /// the index of the first element in the tensor (low and high word).
 pub const SEGMENT_WORDS: usize = 7;
+/// Shorter ragged tensors than this are read word by word whole, and not as quads and a rest.
+const RAGGED_WORDS: u64 = 16_384;
 /// Bytes that one tile leaves for `norm_finish`.
 pub const PARTIAL_BYTES: u64 = 40;
 /// The largest tile: sixteen blocks of 4096 words. The digit sums of its elements (two a word, 22 bits each) fit 40 bits,
@@ -153,11 +155,28 @@ pub struct Segment {
     pub tiles: u32,
 }
 
+/// How the kernels of a dispatch read and write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Access {
+    /// Four words at a time, which some devices do in half the time. Every segment starts at a multiple of 16 bytes and
+    /// consists of such.
+    Quads,
+    /// Word by word: tensors at other offsets, and up to three words at the end of a tensor.
+    Words,
+}
+
+impl Access {
+    /// In the order of dispatches.
+    pub const ALL: [Self; 2] = [Self::Quads, Self::Words];
+}
+
 /// One `dispatch_workgroups` call of each kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dispatch {
     /// The format of all its segments.
     pub format: Format,
+    /// How they are read and written.
+    pub access: Access,
     /// Indices into [`Plan::windows`]; the position is the slot.
     pub windows: Vec<usize>,
     /// First tile, counted over the whole plan.
@@ -175,7 +194,7 @@ pub struct Plan {
     pub windows: Vec<Window>,
     /// All segments, by rising tile.
     pub segments: Vec<Segment>,
-    /// All dispatches, f32 before f16 before bf16.
+    /// All dispatches, f32 before f16 before bf16, and of a format quads before words.
     pub dispatches: Vec<Dispatch>,
     /// Tiles in all.
     pub tiles: u32,
@@ -186,6 +205,7 @@ pub struct Plan {
 }
 
 /// A piece of a tensor inside one window.
+#[derive(Clone, Copy)]
 struct Piece {
     tensor: usize,
     window: usize,
@@ -216,7 +236,11 @@ impl Plan {
             tile_words: limits.tile_words,
         };
         for (i, format) in Format::ALL.into_iter().enumerate() {
-            plan.pack(pieces.iter().filter(|p| tensors[p.tensor].format == format), format, &limits)?;
+            for access in Access::ALL {
+                let of_format = pieces.iter().filter(|p| tensors[p.tensor].format == format);
+                let parts = of_format.filter_map(|p| p.part(&tensors[p.tensor], access, &limits));
+                plan.pack(&parts.collect::<Vec<_>>(), (format, access), &limits)?;
+            }
             if let Some(start) = plan.format_starts.get_mut(i) {
                 *start = plan.tiles;
             }
@@ -224,11 +248,11 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Fills dispatches of one format, cutting a piece where a dispatch is full.
-    fn pack<'a>(
+    /// Fills dispatches of one format and access, cutting a piece where a dispatch is full.
+    fn pack(
         &mut self,
-        pieces: impl Iterator<Item = &'a Piece> + Clone,
-        format: Format,
+        pieces: &[Piece],
+        (format, access): (Format, Access),
         limits: &PlanLimits,
     ) -> Result<(), Error> {
         let tile_words = u64::from(limits.tile_words);
@@ -236,7 +260,7 @@ impl Plan {
         let most_tiles = (limits.elements_per_dispatch / (tile_words * format.per_word()))
             .clamp(1, groups.saturating_mul(groups).min(u64::from(u32::MAX)));
         let mut window_words = vec![0; self.windows.len()];
-        for piece in pieces.clone() {
+        for piece in pieces {
             window_words[piece.window] += piece.words;
         }
         let lone = |window: usize| window_words[window] / tile_words >= limits.lone_window_tiles;
@@ -253,6 +277,7 @@ impl Plan {
                 if !open {
                     self.dispatches.push(Dispatch {
                         format,
+                        access,
                         windows: Vec::new(),
                         first_tile: self.tiles,
                         tiles: 0,
@@ -317,6 +342,33 @@ impl Plan {
     #[must_use]
     pub fn tiles_at(&self) -> u32 {
         (self.segments.len() * SEGMENT_WORDS) as u32
+    }
+}
+
+impl Piece {
+    /// What of the piece is reached in one way. A tensor's quads come before its rest, so that its tiles rise with its
+    /// elements.
+    fn part(&self, tensor: &PlanTensor, access: Access, limits: &PlanLimits) -> Option<Self> {
+        let per_word = tensor.format.per_word();
+        // Windows start at multiples of `window_align`, and go on where another ended.
+        let aligned = tensor.offset.is_multiple_of(16)
+            && limits.window_align.is_multiple_of(16)
+            && limits.tile_words.is_multiple_of(4);
+        // A word with half an element is no whole one.
+        let quads = if aligned { self.len / per_word / 4 * 4 } else { 0 };
+        let ragged = quads < self.words && tensor.format.words(tensor.len) < RAGGED_WORDS;
+        let quads = if ragged { 0 } else { quads };
+        let part = match access {
+            Access::Quads => Self { words: quads, len: self.len.min(quads * per_word), ..*self },
+            Access::Words => Self {
+                word: self.word + quads,
+                words: self.words - quads,
+                element: self.element + quads * per_word,
+                len: self.len - quads * per_word,
+                ..*self
+            },
+        };
+        (part.words > 0).then_some(part)
     }
 }
 

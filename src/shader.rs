@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::Format;
+use crate::plan::Access;
 
 /// Threads of a workgroup in every kernel.
 pub(crate) const THREADS: u32 = 256;
@@ -28,12 +29,12 @@ const SCALER_STATE: &str = include_str!("../shaders/scaler_state.wgsl");
 const SCALE_UPDATE: &str = include_str!("../shaders/scale_update.wgsl");
 const APPLY: &str = include_str!("../shaders/apply.wgsl");
 
-/// A kernel, its format and the number of windows that it binds.
+/// A kernel, its format, how it reads and writes, and the number of windows that it binds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kernel {
     /// Gradients to one partial per tile.
-    NormPartials(Format, u32),
+    NormPartials(Format, Access, u32),
     /// Partials to a verdict.
     NormFinish,
     /// Partials to a norm per tensor.
@@ -43,7 +44,7 @@ pub enum Kernel {
     /// Verdicts to the next loss scale.
     ScaleUpdate,
     /// Gradients times factor, in place.
-    Apply(Format, u32),
+    Apply(Format, Access, u32),
 }
 
 impl Kernel {
@@ -64,16 +65,17 @@ impl Kernel {
     #[must_use]
     pub fn wgsl(self) -> String {
         match self {
-            Self::NormPartials(format, windows) => {
-                [&tile_text(format), &window_text(windows, "read"), PARTIAL, NORM_PARTIALS].concat()
+            Self::NormPartials(format, access, windows) => {
+                [&tile_text(format, access), &window_text(access, windows, "read"), PARTIAL, NORM_PARTIALS]
+                    .concat()
             }
             Self::NormFinish => [EXACT, PARTIAL, LEDGER, VERDICT_WGSL, NORM_FINISH].concat(),
             Self::TensorNorms => [EXACT, PARTIAL, LEDGER, TENSOR_NORMS].concat(),
             Self::DeltaNorm(format) => [EXACT, format_text(format), DELTA_NORM].concat(),
             Self::ScaleUpdate => [EXACT, VERDICT_WGSL, SCALER_STATE, SCALE_UPDATE].concat(),
-            Self::Apply(format, windows) => {
-                let windows = window_text(windows, "read_write") + &store_text(windows);
-                [EXACT, &tile_text(format), &windows, VERDICT_WGSL, APPLY].concat()
+            Self::Apply(format, access, windows) => {
+                let windows = window_text(access, windows, "read_write") + &store_text(access, windows);
+                [EXACT, &tile_text(format, access), &windows, VERDICT_WGSL, APPLY].concat()
             }
         }
     }
@@ -98,42 +100,74 @@ fn format_text(format: Format) -> &'static str {
 }
 
 /// What a kernel that works on tiles needs to know of a format.
-fn tile_text(format: Format) -> String {
+fn tile_text(format: Format, access: Access) -> String {
     let of_tile = match format {
         Format::F32 => include_str!("../shaders/formats/f32_tile.wgsl"),
         Format::F16 | Format::Bf16 => include_str!("../shaders/formats/pairs_tile.wgsl"),
     };
-    [TILE, format_text(format), of_tile].concat()
+    let of_access = match access {
+        Access::Quads => include_str!("../shaders/formats/quads.wgsl"),
+        Access::Words => include_str!("../shaders/formats/words.wgsl"),
+    };
+    [TILE, of_access, format_text(format), of_tile].concat()
 }
 
 /// WGSL has no arrays of bindings, so each window is a variable of its own and a switch picks one.
-fn window_text(windows: u32, access: &str) -> String {
+fn window_text(access: Access, windows: u32, mode: &str) -> String {
+    let element = match access {
+        Access::Quads => "vec4<u32>",
+        Access::Words => "u32",
+    };
     let mut text = String::new();
     for w in 0..windows {
         let binding = w + 1;
-        let _ =
-            writeln!(text, "@group(1) @binding({binding}) var<storage, {access}> window_{w}: array<u32>;");
+        let _ = writeln!(
+            text,
+            "@group(1) @binding({binding}) var<storage, {mode}> window_{w}: array<{element}>;"
+        );
     }
-    let words = ["a", "b", "c", "d"].map(|v| {
-        let parts = ["x", "y", "z", "w"].map(|c| format!("WINDOW[places.{v}.{c}]"));
-        format!("vec4<u32>({})", parts.join(", "))
+    let words = ["a", "b", "c", "d"].map(|v| match access {
+        Access::Quads => format!("WINDOW[places.{v}.x >> 2u]"),
+        Access::Words => {
+            let parts = ["x", "y", "z", "w"].map(|c| format!("WINDOW[places.{v}.{c}]"));
+            format!("vec4<u32>({})", parts.join(", "))
+        }
     });
     let block = format!("return Block({});", words.join(", "));
     text += &per_window("read_words(slot: u32, places: Block) -> Block", windows, &block);
-    text += &per_window("read_word(slot: u32, at: u32) -> u32", windows, "return WINDOW[at];");
-    text
+    let word = format!("return {};", word_of(access));
+    text + &per_window("read_word(slot: u32, at: u32) -> u32", windows, &word)
 }
 
-fn store_text(windows: u32) -> String {
+fn store_text(access: Access, windows: u32) -> String {
     let mut block = String::new();
     for v in ["a", "b", "c", "d"] {
-        for c in ["x", "y", "z", "w"] {
-            let _ =
-                write!(block, "if places.{v}.{c} < tile.end {{ WINDOW[places.{v}.{c}] = block.{v}.{c}; }} ");
+        match access {
+            // A quad belongs to a tile whole.
+            Access::Quads => {
+                let _ = write!(
+                    block,
+                    "if places.{v}.x < tile.end {{ WINDOW[places.{v}.x >> 2u] = block.{v}; }} "
+                );
+            }
+            Access::Words => {
+                for c in ["x", "y", "z", "w"] {
+                    let place = format!("places.{v}.{c}");
+                    let _ = write!(block, "if {place} < tile.end {{ WINDOW[{place}] = block.{v}.{c}; }} ");
+                }
+            }
         }
     }
+    let word = format!("{} = word;", word_of(access));
     per_window_of("tile.slot", "write_block(tile: Tile, places: Block, block: Block)", windows, &block)
-        + &per_window("write_word(slot: u32, at: u32, word: u32)", windows, "WINDOW[at] = word;")
+        + &per_window("write_word(slot: u32, at: u32, word: u32)", windows, &word)
+}
+
+fn word_of(access: Access) -> &'static str {
+    match access {
+        Access::Quads => "WINDOW[at >> 2u][at & 3u]",
+        Access::Words => "WINDOW[at]",
+    }
 }
 
 /// A function whose body exists once per window, `WINDOW` standing for the variable.

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use gradclip::Format;
 use gradclip::plan::{
-    Dispatch, MAX_TILE_WORDS, MAX_WINDOWS, Plan, PlanLimits, PlanTensor, SEGMENT_WORDS, Segment,
+    Access, Dispatch, MAX_TILE_WORDS, MAX_WINDOWS, Plan, PlanLimits, PlanTensor, SEGMENT_WORDS, Segment,
 };
 
 /// Plans with more tiles than this are checked by segment only: their table would not fit memory.
@@ -63,7 +63,7 @@ fn dispatches(limits: &PlanLimits, plan: &Plan) {
         assert!((1..=most).contains(&distinct.len()), "{dispatch:?}");
     }
     assert_eq!(tile, plan.tiles);
-    assert!(plan.dispatches.is_sorted_by_key(|d| d.format), "formats are mixed");
+    assert!(plan.dispatches.is_sorted_by_key(|d| (d.format, d.access)), "formats are mixed");
     let first = |formats: &[Format]| {
         let later = plan.dispatches.iter().find(|d| formats.contains(&d.format));
         later.map_or(plan.tiles, |d| d.first_tile)
@@ -102,6 +102,11 @@ fn segments(tensors: &[PlanTensor], plan: &Plan) {
         assert!((u64::from(segment.word) + words) * 4 <= window.size, "{segment:?} leaves {window:?}");
         assert_eq!(segment.element % per_word, 0, "{segment:?} starts in mid-word");
         let byte = window.offset + u64::from(segment.word) * 4;
+        if dispatch.access == Access::Quads {
+            assert!(byte % 16 == 0 && segment.word % 4 == 0, "{segment:?} starts between quads");
+            assert_eq!(u64::from(segment.len) % (4 * per_word), 0, "{segment:?} ends between quads");
+            assert_eq!(plan.tile_words % 4, 0, "tiles of {segment:?} start between quads");
+        }
         assert_eq!(byte, tensor.offset + segment.element / per_word * 4, "{segment:?} is elsewhere");
     }
     assert_eq!(tile, plan.tiles);
@@ -131,15 +136,15 @@ fn elements(tensors: &[PlanTensor], limits: &PlanLimits, plan: &Plan) {
 
 /// A large window shares its dispatches with no other.
 fn lone_windows(limits: &PlanLimits, plan: &Plan) {
-    let mut words: HashMap<(usize, Format), u64> = HashMap::new();
+    let mut words: HashMap<(usize, Format, Access), u64> = HashMap::new();
     for segment in &plan.segments {
         let dispatch = dispatch_of(plan, segment);
-        let key = (dispatch.windows[segment.slot as usize], dispatch.format);
+        let key = (dispatch.windows[segment.slot as usize], dispatch.format, dispatch.access);
         *words.entry(key).or_default() += u64::from(segment.len).div_ceil(dispatch.format.per_word());
     }
     for dispatch in plan.dispatches.iter().filter(|d| d.windows.len() > 1) {
         for &window in &dispatch.windows {
-            let tiles = words[&(window, dispatch.format)] / u64::from(plan.tile_words);
+            let tiles = words[&(window, dispatch.format, dispatch.access)] / u64::from(plan.tile_words);
             assert!(tiles < limits.lone_window_tiles, "window {window} is not alone in {dispatch:?}");
         }
     }

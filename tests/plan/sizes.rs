@@ -36,7 +36,7 @@ fn plans_2_to_the_33_elements_in_many_tensors() {
 #[test]
 fn windows_of_many_tiles_are_alone() {
     let limits = limits(|l| (l.tile_words, l.lone_window_tiles) = (100, 8));
-    let plan = plan(&own_buffers(Format::F32, &[800, 799, 50, 1, 900, 799]), &limits);
+    let plan = plan(&own_buffers(Format::F32, &[800, 796, 52, 4, 900, 796]), &limits);
     let windows: Vec<_> = plan.dispatches.iter().map(|d| d.windows.clone()).collect();
     assert_eq!(windows, [vec![0], vec![1, 2, 3], vec![4], vec![5]]);
 }
@@ -148,4 +148,34 @@ fn too_generous_limits_are_capped() {
     let plan = plan(&own_buffers(Format::F32, &[70_000; 40]), &limits);
     assert_eq!(plan.tile_words, 65_536);
     assert_eq!(plan.dispatches.iter().map(|d| d.windows.len()).collect::<Vec<_>>(), [16, 16, 8]);
+}
+
+/// Tensors at multiples of 16 bytes are read in quads, and what is left of a long one word by word; others are words whole.
+#[test]
+fn quads_where_they_fit() {
+    use gradclip::plan::Access::{Quads, Words};
+    let accesses = |format, offset, len, limits: &PlanLimits| {
+        let tensor = PlanTensor { buffer: 0, offset, len, format };
+        let plan = plan(&[tensor], limits);
+        let segments = plan.dispatches.iter().zip(&plan.segments);
+        segments.map(|(dispatch, segment)| (dispatch.access, segment.len)).collect::<Vec<_>>()
+    };
+    let webgpu = PlanLimits::webgpu();
+    for format in Format::ALL {
+        let per_word = format.per_word() as u32;
+        let of = |words: u32| u64::from(words * per_word);
+        assert_eq!(accesses(format, 0, of(400), &webgpu), [(Quads, 400 * per_word)]);
+        assert_eq!(accesses(format, 48, of(400), &webgpu), [(Quads, 400 * per_word)]);
+        for offset in [4, 8, 12, 20] {
+            assert_eq!(accesses(format, offset, of(400), &webgpu), [(Words, 400 * per_word)]);
+        }
+        assert_eq!(accesses(format, 0, of(401), &webgpu), [(Words, 401 * per_word)]);
+        let long = accesses(format, 0, of(16_387), &webgpu);
+        assert_eq!(long, [(Quads, 16_384 * per_word), (Words, 3 * per_word)]);
+        assert_eq!(accesses(format, 0, of(400), &limits(|l| l.tile_words = 1022)), [(Words, 400 * per_word)]);
+        assert_eq!(accesses(format, 0, of(400), &limits(|l| l.window_align = 8)), [(Words, 400 * per_word)]);
+    }
+    // The last word of an odd tensor is half another's.
+    let odd = accesses(Format::F16, 0, 2 * 16_388 - 1, &webgpu);
+    assert_eq!(odd, [(Quads, 2 * 16_384), (Words, 7)]);
 }

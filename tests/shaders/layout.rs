@@ -2,7 +2,8 @@
 
 use core::mem::{offset_of, size_of};
 
-use gradclip::{Format, Kernel, Verdict, plan};
+use gradclip::plan::{self, Access};
+use gradclip::{Format, Kernel, Verdict};
 use naga::proc::Layouter;
 use naga::{AddressSpace, Expression, Literal, StorageAccess, TypeInner};
 
@@ -200,7 +201,12 @@ fn constants_equal_their_twins() {
         }
     }
     for format in Format::ALL {
-        for kernel in [Kernel::NormPartials(format, 1), Kernel::Apply(format, 1), Kernel::DeltaNorm(format)] {
+        let quads = Access::Quads;
+        for kernel in [
+            Kernel::NormPartials(format, quads, 1),
+            Kernel::Apply(format, quads, 1),
+            Kernel::DeltaNorm(format),
+        ] {
             let shader = Shader::kernel(kernel);
             assert_eq!(constant(&shader, "ELEMENTS_PER_WORD"), Some(format.per_word()), "{kernel:?}");
         }
@@ -226,8 +232,8 @@ fn bindings(shader: &Shader) -> [u32; 3] {
 fn l01_kernels_bind_what_the_planner_counts() {
     for kernel in kernels() {
         let expected = match kernel {
-            Kernel::NormPartials(_, k) => [1 + k, 1, 1],
-            Kernel::Apply(_, k) => [2, k, 1],
+            Kernel::NormPartials(_, _, k) => [1 + k, 1, 1],
+            Kernel::Apply(_, _, k) => [2, k, 1],
             Kernel::NormFinish => [2, 1, 3],
             Kernel::TensorNorms => [2, 1, 2],
             Kernel::ScaleUpdate => [0, 2, 2],
@@ -238,7 +244,7 @@ fn l01_kernels_bind_what_the_planner_counts() {
         assert_eq!(bound, expected, "{kernel:?}");
         // The kernels without windows fit where one window does.
         let windows = match kernel {
-            Kernel::NormPartials(_, k) | Kernel::Apply(_, k) => k,
+            Kernel::NormPartials(_, _, k) | Kernel::Apply(_, _, k) => k,
             _ => 1,
         };
         assert!(bound[0] + bound[1] <= plan::OWN_STORAGE_BUFFERS + windows, "{kernel:?}");

@@ -9,7 +9,8 @@ mod operands;
 mod rules;
 mod translate;
 
-use gradclip::{Format, Kernel, plan};
+use gradclip::plan::{self, Access};
+use gradclip::{Format, Kernel};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 
 /// A parsed and validated shader.
@@ -63,8 +64,13 @@ fn kernels() -> Vec<Kernel> {
     let mut all = vec![Kernel::NormFinish, Kernel::TensorNorms, Kernel::ScaleUpdate];
     for format in Format::ALL {
         all.push(Kernel::DeltaNorm(format));
-        for windows in 1..=plan::MAX_WINDOWS {
-            all.extend([Kernel::NormPartials(format, windows), Kernel::Apply(format, windows)]);
+        for access in Access::ALL {
+            for windows in 1..=plan::MAX_WINDOWS {
+                all.extend([
+                    Kernel::NormPartials(format, access, windows),
+                    Kernel::Apply(format, access, windows),
+                ]);
+            }
         }
     }
     all
