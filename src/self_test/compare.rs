@@ -189,7 +189,7 @@ pub(super) fn scale(case: &ScaleCase, got: &[ScalerState]) -> Option<Difference>
 mod tests {
     use super::*;
     use crate::self_test::cases::{Cases, built_in};
-    use crate::self_test::run::{image, places};
+    use crate::self_test::run::{Way, image, places};
 
     /// A right answer to change.
     struct Right {
@@ -203,7 +203,7 @@ mod tests {
         fn of(name: &str) -> Self {
             let Cases { steps, .. } = built_in().unwrap();
             let case = steps.into_iter().find(|case| case.name == name).unwrap();
-            let places = places(&case.tensors);
+            let places = places(&case.tensors, Way::Words);
             let expected = image(&case.tensors, &places, |tensor| &tensor.after);
             let answer = StepAnswer {
                 verdict: verdict_of(&case),

@@ -10,7 +10,7 @@ pub use compare::Difference;
 
 use crate::readback::read_recorded;
 use crate::{Context, Error};
-use run::{Findings, Run, SMALL_TILE_BYTES, ScaleRun, StepRun};
+use run::{Findings, Run, ScaleRun, StepRun, Way};
 
 /// What [`Context::self_test`] found. Its text is a summary, and a line for each case that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,9 +110,8 @@ impl Context {
         let findings = Findings::new(self)?;
         let mut runs: Vec<Box<dyn Run + '_>> = Vec::new();
         for case in &cases.steps {
-            runs.push(Box::new(StepRun::new(self, case, false)?));
-            if case.tensors.iter().any(|tensor| tensor.before.len() > SMALL_TILE_BYTES) {
-                runs.push(Box::new(StepRun::new(self, case, true)?));
+            for way in Way::ALL.into_iter().filter(|way| way.suits(case)) {
+                runs.push(Box::new(StepRun::new(self, case, way)?));
             }
         }
         for case in &cases.scales {

@@ -12,8 +12,9 @@ use crate::{Context, Error, Format, GradScaler, GradSet, ScalerState, TensorSlic
 const GAP: u8 = 0xff;
 /// Not a multiple of anything that a kernel counts in.
 const SMALL_TILE_WORDS: u32 = 61;
+const SMALL_TILE_QUADS: u32 = 15;
 /// A longer tensor is cut by small tiles.
-pub(super) const SMALL_TILE_BYTES: usize = 4 * SMALL_TILE_WORDS as usize;
+const SMALL_TILE_BYTES: usize = 4 * SMALL_TILE_WORDS as usize;
 const STATE_BYTES: u64 = size_of::<GpuState>() as u64;
 
 /// A case on its way through the GPU.
@@ -32,19 +33,64 @@ pub(super) trait Run {
     fn difference(&self, bytes: &[u8]) -> Option<Difference>;
 }
 
-/// A step over tensors in one buffer, at odd multiples of 4 bytes.
-pub(super) struct StepRun<'a> {
-    case: &'a StepCase,
-    small_tiles: bool,
+/// How the tensors of a step lie in their buffer, and how the work is cut.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Way {
+    /// At odd multiples of 4 bytes, in tiles as of any set.
+    Words,
+    /// There, in many tiles and dispatches, which needs no other kernels.
+    SmallTiles,
+    /// At multiples of 16 bytes and filled up to such with zeros, which change no answer, so that the kernels which take
+    /// four words at a time run, in small tiles.
+    Quads,
+}
+
+impl Way {
+    pub const ALL: [Self; 3] = [Self::Words, Self::SmallTiles, Self::Quads];
+
+    /// Whether the case is another one in this way.
+    pub fn suits(self, case: &StepCase) -> bool {
+        let mut lens = case.tensors.iter().map(|tensor| tensor.before.len());
+        match self {
+            Self::Words => true,
+            Self::SmallTiles => lens.any(|len| len > SMALL_TILE_BYTES),
+            Self::Quads => lens.any(|len| len > 0),
+        }
+    }
+
+    /// The tensors of the case, and what they must become.
+    fn tensors(self, case: &StepCase) -> Vec<TensorCase> {
+        let mut tensors = case.tensors.clone();
+        if self == Self::Quads {
+            for bytes in tensors.iter_mut().flat_map(|tensor| [&mut tensor.before, &mut tensor.after]) {
+                bytes.resize(bytes.len().next_multiple_of(16), 0);
+            }
+        }
+        tensors
+    }
+
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Words => "",
+            Self::SmallTiles => " (in small tiles)",
+            Self::Quads => " (in quads)",
+        }
+    }
+}
+
+/// A step over tensors in one buffer.
+pub(super) struct StepRun {
+    case: StepCase,
+    way: Way,
     places: Vec<usize>,
     arena: wgpu::Buffer,
     set: GradSet,
 }
 
-impl<'a> StepRun<'a> {
-    /// With `small_tiles` the work is cut into many tiles and dispatches, which needs no other kernels.
-    pub fn new(context: &Context, case: &'a StepCase, small_tiles: bool) -> Result<Self, Error> {
-        let places = places(&case.tensors);
+impl StepRun {
+    pub fn new(context: &Context, case: &StepCase, way: Way) -> Result<Self, Error> {
+        let case = StepCase { tensors: way.tensors(case), ..case.clone() };
+        let places = places(&case.tensors, way);
         let arena = upload(context, &image(&case.tensors, &places, |tensor| &tensor.before))?;
         let mut builder = GradSet::builder(format!("self-test, {}", case.name));
         for (i, (tensor, &place)) in case.tensors.iter().zip(&places).enumerate() {
@@ -52,22 +98,21 @@ impl<'a> StepRun<'a> {
             let slice = TensorSlice { buffer: &arena, offset: place as u64, len, format: tensor.format };
             builder = builder.tensor(i.to_string(), slice);
         }
-        if small_tiles {
+        if way != Way::Words {
             let mut limits = PlanLimits::from_device(context.device());
-            limits.tile_words = SMALL_TILE_WORDS;
+            limits.tile_words = if way == Way::Quads { SMALL_TILE_QUADS * 4 } else { SMALL_TILE_WORDS };
             limits.groups_per_dimension = 3;
             limits.elements_per_dispatch = 500;
             builder = builder.plan_limits(limits);
         }
         let set = builder.build(context)?;
-        Ok(Self { case, small_tiles, places, arena, set })
+        Ok(Self { case, way, places, arena, set })
     }
 }
 
-impl Run for StepRun<'_> {
+impl Run for StepRun {
     fn name(&self) -> String {
-        let how = if self.small_tiles { " (in small tiles)" } else { "" };
-        format!("step: {}{how}", self.case.name)
+        format!("step: {}{}", self.case.name, self.way.suffix())
     }
 
     fn bytes(&self) -> u64 {
@@ -95,16 +140,20 @@ impl Run for StepRun<'_> {
             arena: arena.to_vec(),
         };
         let expected = image(&self.case.tensors, &self.places, |tensor| &tensor.after);
-        compare::step(self.case, &expected, &self.places, &got)
+        compare::step(&self.case, &expected, &self.places, &got)
     }
 }
 
-/// 4, 12, 20 ... bytes after the tensor before, never at a multiple of 8.
-pub(super) fn places(tensors: &[TensorCase]) -> Vec<usize> {
+/// 4, 12, 20 ... bytes after the tensor before, never at a multiple of 8; or at a multiple of 16, 16 bytes after it or
+/// more.
+pub(super) fn places(tensors: &[TensorCase], way: Way) -> Vec<usize> {
     let mut end = 0;
     let mut places = Vec::with_capacity(tensors.len());
     for (i, tensor) in tensors.iter().enumerate() {
-        let place = (end + 4 + 8 * (i % 5)) / 8 * 8 + 4;
+        let place = match way {
+            Way::Words | Way::SmallTiles => (end + 4 + 8 * (i % 5)) / 8 * 8 + 4,
+            Way::Quads => (end + 16).next_multiple_of(16),
+        };
         end = place + tensor.before.len().next_multiple_of(4);
         places.push(place);
     }
@@ -211,12 +260,15 @@ mod tests {
     /// So that a kernel which reads or writes too far meets NaN that must not change.
     #[test]
     fn there_is_a_gap_before_between_and_after_the_tensors() {
-        for case in built_in().unwrap().steps {
-            let places = places(&case.tensors);
-            let mut image = image(&case.tensors, &places, |tensor| &tensor.before);
+        let cases = built_in().unwrap().steps;
+        for (case, way) in cases.iter().flat_map(|case| Way::ALL.map(|way| (case, way))) {
+            let tensors = way.tensors(case);
+            let places = places(&tensors, way);
+            let mut image = image(&tensors, &places, |tensor| &tensor.before);
             let mut end = 0;
-            for (tensor, &place) in case.tensors.iter().zip(&places) {
-                assert!(place % 8 == 4 && place >= end + 4, "{}", case.name);
+            for (tensor, &place) in tensors.iter().zip(&places) {
+                let lies = if way == Way::Quads { place % 16 == 0 } else { place % 8 == 4 };
+                assert!(lies && place >= end + 4, "{}", case.name);
                 end = place + tensor.before.len();
                 assert_eq!(image[place..end], tensor.before);
                 image[place..end].fill(GAP);
