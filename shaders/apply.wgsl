@@ -1,8 +1,8 @@
 // Multiplies every gradient by the factor of the verdict, in place: one rounding to f32, then one into the format.
 //
-// One hardware multiply is right unless its result lies near the smallest normal, where the unit may flush what it reads
-// or writes, or the factor lies outside f32. A thread that meets such an element leaves the block of words for a second
-// loop that multiplies with integers.
+// One hardware multiply is right unless what it reads or returns lies near the smallest normal, where the unit may flush
+// it, or the factor lies outside f32. A thread that meets such an element leaves the block of words for a second loop that
+// multiplies with integers.
 
 @group(0) @binding(1) var<storage, read> verdict: Verdict;
 
@@ -11,15 +11,20 @@ struct Scaled {
     suspect: vec4<bool>,
 }
 
-fn scale_words(words: vec4<u32>) -> Scaled {
+fn scale_words(words: vec4<u32>, factor: f32, tiny: u32) -> Scaled {
     var scaled = Scaled(vec4<u32>(0u), vec4<bool>(false));
     for (var half = 0u; half < ELEMENTS_PER_WORD; half += 1u) {
-        let magnitude = widen(unsigned(words, half));
-        let product = bitcast<vec4<u32>>(bitcast<vec4<f32>>(magnitude) * verdict.factor);
-        scaled.words |= place(product, words, half);
-        scaled.suspect |= suspect(product, magnitude);
+        scaled.words |= multiply(words, half, factor);
+        scaled.suspect |= suspect(words, half, tiny);
     }
     return scaled;
+}
+
+// The f32 bits below which a magnitude or its product with the factor is no safe normal number: 2^-125 over the power of
+// two in the factor, and never less than 2^-126.
+fn tiny_magnitude() -> u32 {
+    let exponent = -125 - (verdict.factor_exponent + 23) + 127;
+    return u32(clamp(exponent, 1, 255)) << 23u;
 }
 
 fn scale_word_exactly(word: u32) -> u32 {
@@ -44,16 +49,18 @@ fn main(
     }
     let exact = verdict.apply == 2u;
     let tile = find_tile(index);
+    let factor = verdict.factor;
+    let tiny = tiny_magnitude();
     // A bit per block. A tile has sixteen at most.
     var left = 0u;
     var bit = 1u;
     for (var start = tile.begin; start < tile.end; start += BLOCK_WORDS) {
         let places = block_places(start, lane);
         let words = read_block(tile, places);
-        let a = scale_words(words.a);
-        let b = scale_words(words.b);
-        let c = scale_words(words.c);
-        let d = scale_words(words.d);
+        let a = scale_words(words.a, factor, tiny);
+        let b = scale_words(words.b, factor, tiny);
+        let c = scale_words(words.c, factor, tiny);
+        let d = scale_words(words.d, factor, tiny);
         if exact || any(a.suspect | b.suspect | c.suspect | d.suspect) {
             left |= bit;
         } else {

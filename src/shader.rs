@@ -75,7 +75,8 @@ impl Kernel {
             Self::ScaleUpdate => [EXACT, VERDICT_WGSL, SCALER_STATE, SCALE_UPDATE].concat(),
             Self::Apply(format, access, windows) => {
                 let windows = window_text(access, windows, "read_write") + &store_text(access, windows);
-                [EXACT, &tile_text(format, access), &windows, VERDICT_WGSL, APPLY].concat()
+                [EXACT, &tile_text(format, access), format_store(format), &windows, VERDICT_WGSL, APPLY]
+                    .concat()
             }
         }
     }
@@ -99,11 +100,20 @@ fn format_text(format: Format) -> &'static str {
     }
 }
 
+fn format_store(format: Format) -> &'static str {
+    match format {
+        Format::F32 => include_str!("../shaders/formats/f32_store.wgsl"),
+        Format::F16 => include_str!("../shaders/formats/f16_store.wgsl"),
+        Format::Bf16 => include_str!("../shaders/formats/bf16_store.wgsl"),
+    }
+}
+
 /// What a kernel that works on tiles needs to know of a format.
 fn tile_text(format: Format, access: Access) -> String {
-    let of_tile = match format {
-        Format::F32 => include_str!("../shaders/formats/f32_tile.wgsl"),
-        Format::F16 | Format::Bf16 => include_str!("../shaders/formats/pairs_tile.wgsl"),
+    // Quads are cut so that no word of them is shared.
+    let of_tile = match (format, access) {
+        (Format::F32, _) | (_, Access::Quads) => include_str!("../shaders/formats/whole_words.wgsl"),
+        (Format::F16 | Format::Bf16, Access::Words) => include_str!("../shaders/formats/shared_words.wgsl"),
     };
     let of_access = match access {
         Access::Quads => include_str!("../shaders/formats/quads.wgsl"),

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use gradclip::plan::Dispatch;
+use gradclip::plan::{Access, Dispatch};
 use gradclip::{Context, Error, Format, GradSet, wgpu};
 
 use crate::gradients::Gradients;
@@ -81,17 +81,19 @@ impl ThreePass {
         let spare = buffer(device, 256, storage);
         let most = plan.dispatches.iter().map(|d| d.windows.len()).max().unwrap_or(1);
         let passes = [Piece::Unscale, Piece::Square, Piece::Scale].map(|piece| {
-            let kernels = [1, most].map(|windows| {
+            let kernel = |access, windows| {
                 let window = if piece == Piece::Square { Binding::Read } else { Binding::Write };
                 let bindings: Vec<Binding> =
                     std::iter::once(Binding::Uniform).chain(std::iter::repeat_n(window, windows)).collect();
                 let layout = layout(device, &bindings);
                 let pipeline =
-                    pipeline(device, "three passes", &piece.wgsl(windows), &[&own_layout, &layout]);
+                    pipeline(device, "three passes", &piece.wgsl(access, windows), &[&own_layout, &layout]);
                 (pipeline, layout, windows)
-            });
+            };
+            let kernels = Access::ALL.map(|access| [1, most].map(|windows| kernel(access, windows)));
             let bound = plan.dispatches.iter().map(|dispatch| {
-                let (pipeline, layout, slots) = &kernels[usize::from(dispatch.windows.len() > 1)];
+                let (pipeline, layout, slots) =
+                    &kernels[dispatch.access as usize][usize::from(dispatch.windows.len() > 1)];
                 let uniform = uniform(Some(dispatch));
                 let mut resources = vec![uniform.as_entire_binding()];
                 resources.extend(dispatch.windows.iter().map(|&w| {
@@ -134,24 +136,31 @@ impl ThreePass {
 }
 
 impl Piece {
-    fn wgsl(self, windows: usize) -> String {
-        let access = if self == Self::Square { "read" } else { "read_write" };
+    fn wgsl(self, access: Access, windows: usize) -> String {
+        let mode = if self == Self::Square { "read" } else { "read_write" };
+        let element = if access == Access::Quads { "vec4<f32>" } else { "f32" };
         let mut text = COMMON.to_owned();
         for w in 0..windows {
             let binding = w + 1;
             _ = writeln!(
                 text,
-                "@group(1) @binding({binding}) var<storage, {access}> window_{w}: array<f32>;"
+                "@group(1) @binding({binding}) var<storage, {mode}> window_{w}: array<{element}>;"
             );
         }
-        text += "fn visit(slot: u32, at: u32, end: u32, factor: f32, sum: ptr<function, vec4<f32>>, bad: ptr<function, bool>) {\n";
+        let block = match access {
+            Access::Quads => self.quads(),
+            Access::Words => self.words(),
+        };
+        text += "fn visit(slot: u32, start: u32, lane: u32, end: u32, factor: f32, \
+            sum: ptr<function, vec4<f32>>, bad: ptr<function, bool>) {\n";
         if windows == 1 {
-            text += &self.block("window_0");
+            text += &block.replace("WINDOW", "window_0");
         } else {
             text += "switch slot {\n";
             for w in 0..windows {
                 let case = if w + 1 == windows { "default".into() } else { format!("case {w}u") };
-                _ = writeln!(text, "{case}: {{\n{}}}", self.block(&format!("window_{w}")));
+                let block = block.replace("WINDOW", &format!("window_{w}"));
+                _ = writeln!(text, "{case}: {{\n{block}}}");
             }
             text += "}\n";
         }
@@ -167,28 +176,52 @@ impl Piece {
         text + &TILE.replace("FACTOR", factor).replace("AFTER", after)
     }
 
-    /// Sixteen words of a thread. Those beyond the tile read its last one, because a branch would cost a CPU driver both
-    /// of its sides.
-    fn block(self, window: &str) -> String {
+    /// Sixteen words of a thread, one at a time. Those beyond the tile read its last one, because a branch would cost a CPU
+    /// driver both of its sides.
+    fn words(self) -> String {
         let mut text = String::new();
         for i in 0..BLOCK {
-            let at = format!("(at + {}u)", i * 256);
-            _ = writeln!(text, "let x{i} = {window}[min({at}, end - 1u)];");
+            _ = writeln!(text, "let at{i} = start + lane + {}u;", i * 256);
+            _ = writeln!(text, "let x{i} = WINDOW[min(at{i}, end - 1u)];");
         }
         for i in 0..BLOCK {
-            let at = format!("(at + {}u)", i * 256);
+            let part = ["x", "y", "z", "w"][i as usize % 4];
+            let store = |value: &str| format!("if at{i} < end {{ WINDOW[at{i}] = {value}; }}");
+            let test = format!("*bad |= (bitcast<u32>(y{i}) & 0x7f800000u) == 0x7f800000u;");
             _ = match self {
-                Self::Unscale => writeln!(
-                    text,
-                    "let y{i} = x{i} * factor; *bad |= (bitcast<u32>(y{i}) & 0x7f800000u) == 0x7f800000u; \
-                     if {at} < end {{ {window}[{at}] = y{i}; }}"
-                ),
-                Self::Scale => {
-                    writeln!(text, "if {at} < end {{ {window}[{at}] = x{i} * factor; }}")
+                Self::Unscale => {
+                    writeln!(text, "let y{i} = x{i} * factor; {test} {}", store(&format!("y{i}")))
                 }
+                Self::Scale => writeln!(text, "{}", store(&format!("x{i} * factor"))),
                 Self::Square => {
-                    let part = ["x", "y", "z", "w"][i as usize % 4];
-                    writeln!(text, "{{ let y = select(0.0, x{i}, {at} < end); (*sum).{part} += y * y; }}")
+                    let y = format!("let y{i} = select(0.0, x{i}, at{i} < end);");
+                    writeln!(text, "{y} (*sum).{part} += y{i} * y{i};")
+                }
+            };
+        }
+        text
+    }
+
+    /// Four times four words.
+    fn quads(self) -> String {
+        let mut text = String::new();
+        for i in 0..BLOCK / 4 {
+            _ = writeln!(text, "let at{i} = start / 4u + lane + {}u;", i * 256);
+            _ = writeln!(text, "let x{i} = WINDOW[min(at{i}, end / 4u - 1u)];");
+        }
+        for i in 0..BLOCK / 4 {
+            let store = |value: &str| format!("if at{i} < end / 4u {{ WINDOW[at{i}] = {value}; }}");
+            let test = format!(
+                "*bad |= any((bitcast<vec4<u32>>(y{i}) & vec4<u32>(0x7f800000u)) == vec4<u32>(0x7f800000u));"
+            );
+            _ = match self {
+                Self::Unscale => {
+                    writeln!(text, "let y{i} = x{i} * factor; {test} {}", store(&format!("y{i}")))
+                }
+                Self::Scale => writeln!(text, "{}", store(&format!("x{i} * factor"))),
+                Self::Square => {
+                    let y = format!("let y{i} = select(vec4<f32>(0.0), x{i}, at{i} < end / 4u);");
+                    writeln!(text, "{y} *sum += y{i} * y{i};")
                 }
             };
         }

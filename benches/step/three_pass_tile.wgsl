@@ -19,7 +19,7 @@ fn main(
     var bad = false;
     var sum = vec4<f32>(0.0);
     for (var start = begin; start < end; start += 4096u) {
-        visit(slot, start + lane, end, factor, &sum, &bad);
+        visit(slot, start, lane, end, factor, &sum, &bad);
     }
 AFTER
 }

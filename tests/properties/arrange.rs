@@ -21,6 +21,8 @@ pub struct Cutting {
     seed: u64,
     pieces: u32,
     buffers: u32,
+    /// Cuts, places and tiles are multiples of so many words: 4 lets the kernels take four at a time.
+    grain: u32,
     tile_words: u32,
     window_units: u64,
     windows: u32,
@@ -33,12 +35,22 @@ pub fn cuttings() -> impl Strategy<Value = Cutting> {
     let tile_words = prop_oneof![1..60u32, 1..5000u32];
     let elements = prop_oneof![200..1000u64, 200..10_000u64];
     let lone = prop_oneof![Just(0u64), Just(4), Just(u64::MAX)];
-    (any::<u64>(), (1..5u32, 1..4u32), tile_words, 1..20u64, 1..=MOST_WINDOWS, 1..9u32, elements, lone)
+    let grain = prop_oneof![Just(1u32), Just(4)];
+    (
+        any::<u64>(),
+        (1..5u32, 1..4u32),
+        (grain, tile_words),
+        1..20u64,
+        1..=MOST_WINDOWS,
+        1..9u32,
+        elements,
+        lone,
+    )
         .prop_map(
             |(
                 seed,
                 (pieces, buffers),
-                tile_words,
+                (grain, tile_words),
                 window_units,
                 windows,
                 groups,
@@ -49,7 +61,8 @@ pub fn cuttings() -> impl Strategy<Value = Cutting> {
                     seed,
                     pieces,
                     buffers,
-                    tile_words,
+                    grain,
+                    tile_words: tile_words * grain,
                     window_units,
                     windows,
                     groups,
@@ -91,9 +104,10 @@ impl Arrangement {
         let mut pieces = Vec::new();
         for (tensor, (format, bytes)) in input.tensors.iter().enumerate() {
             let len = bytes.len() as u64 / format.size();
-            let words = format.words(len) as u32;
+            let grains = format.words(len) as u32 / cutting.grain;
+            let grain = format.per_word() * u64::from(cutting.grain);
             let mut cuts: Vec<u64> =
-                (1..cutting.pieces).map(|_| format.per_word() * u64::from(random.below(words + 1))).collect();
+                (1..cutting.pieces).map(|_| grain * u64::from(random.below(grains + 1))).collect();
             cuts.extend([0, len]);
             cuts.sort_unstable();
             pieces.extend(cuts.windows(2).map(|pair| Piece {
@@ -106,10 +120,11 @@ impl Arrangement {
         for left in (1..pieces.len()).rev() {
             pieces.swap(left, random.below(left as u32 + 1) as usize);
         }
-        let mut ends = vec![0; cutting.buffers as usize];
+        let mut ends = vec![0usize; cutting.buffers as usize];
         for piece in &mut pieces {
             let end = &mut ends[piece.buffer];
-            piece.offset = *end + 4 * random.below(5) as usize;
+            let grain = 4 * cutting.grain as usize;
+            piece.offset = end.next_multiple_of(grain) + grain * random.below(5) as usize;
             let len = piece.elements.end - piece.elements.start;
             *end = piece.offset + 4 * input.tensors[piece.tensor].0.words(len) as usize;
         }

@@ -118,7 +118,8 @@ fn uniforms_and_state_have_their_twins_layout() {
     check_in(&["NormFinish"], "Limit", &words(&["max_norm", "eps", "skip_above"]), 12);
     let dispatch = ["first_tile", "tile_count", "tile_words", "tiles_at", "zero"];
     check_in(&["NormPartials", "Apply"], "Dispatch", &words(&dispatch), 20);
-    check_in(&["TensorNorms"], "Range", &words(&["first_tile", "tile_count"]), 8);
+    let range = ["first_tile", "tile_count", "rest_tile", "rest_count"];
+    check_in(&["TensorNorms"], "Range", &words(&range), 16);
     check_in(&["TensorNorms"], "Norms", &words(&["tensor_count"]), 4);
     check_in(&["DeltaNorm"], "Piece", &words(&["word", "scratch_word", "elements", "difference"]), 16);
     check_in(&["ScaleUpdate"], "Turn", &words(&["first", "last"]), 8);

@@ -153,12 +153,11 @@ fn i04_gradients_are_bound_as_words() {
             let TypeInner::Array { base, .. } = shader.module.types[window.ty].inner else {
                 panic!("{}: a window that is no array", shader.name);
             };
-            assert_eq!(
-                shader.module.types[base].inner,
-                TypeInner::Scalar(naga::Scalar::U32),
-                "{}",
-                shader.name
-            );
+            let scalar = shader.module.types[base].inner.scalar();
+            assert_eq!(scalar, Some(naga::Scalar::U32), "{}", shader.name);
+            let quads = shader.module.types[base].inner
+                == TypeInner::Vector { size: naga::VectorSize::Quad, scalar: naga::Scalar::U32 };
+            assert_eq!(quads, shader.name.contains("Quads"), "{}", shader.name);
         }
     }
 }

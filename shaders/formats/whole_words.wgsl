@@ -1,4 +1,4 @@
-// f32 words of a tile.
+// Words that belong to their tensor whole.
 
 // What of the words belongs to the tile: the rest is 0.
 fn keep(tile: Tile, places: vec4<u32>, words: vec4<u32>) -> vec4<u32> {

@@ -1,4 +1,4 @@
-// Words of a tile that hold two 16-bit elements.
+// Two 16-bit elements a word, of which the last may be half another tensor's.
 
 // What of the words belongs to the tile: the rest is 0.
 fn keep(tile: Tile, places: vec4<u32>, words: vec4<u32>) -> vec4<u32> {
