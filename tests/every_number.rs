@@ -6,7 +6,7 @@ use gradclip::reference::{TensorBits, step};
 use gradclip::{Format, GradSet, LossScale, TensorSlice};
 
 /// Factors below 1, so that nothing overflows and many results are subnormal or halfway between two numbers.
-const SCALES: [f32; 7] = [1.000_000_1, 1.5, 3.0, 7.3, 1000.0, 65_536.0, 3e7];
+const SCALES: [f32; 7] = [1.01, 1.5, 3.0, 7.3, 1000.0, 65_536.0, 3e7];
 
 fn every(format: Format) -> Vec<u8> {
     let exponent = if format == Format::F16 { 0x7c00u16 } else { 0x7f80 };
