@@ -51,7 +51,7 @@ fn main(
     let tile = find_tile(index);
     let factor = verdict.factor;
     let tiny = tiny_magnitude();
-    // A bit per block. A tile has sixteen at most.
+    // A bit per block. A tile has 32 at most.
     var left = 0u;
     var bit = 1u;
     for (var start = tile.begin; start < tile.end; start += BLOCK_WORDS) {

@@ -15,8 +15,10 @@ var<workgroup> tile_nan: atomic<u32>;
 var<workgroup> tile_pos_inf: atomic<u32>;
 var<workgroup> tile_neg_inf: atomic<u32>;
 var<workgroup> tile_first: atomic<u32>;
-var<workgroup> halves: array<u32, 2048>;
-var<workgroup> sums: array<u32, 256>;
+// Each thread's digit sums.
+var<workgroup> thread_digits: array<vec4<u32>, 256>;
+// Sums of their lower 16 bits, then of their upper 16.
+var<workgroup> halves: array<vec4<u32>, 32>;
 
 // Digit sums of a window of cells, highest first.
 struct Window {
@@ -46,7 +48,7 @@ fn main(
 
     var largest = 0u;
     var window = Window(0u, vec4<u32>(0u));
-    // A bit per half of a block. A tile has sixteen blocks at most.
+    // A bit per block. A tile has 32 at most.
     var left = 0u;
     var bit = 1u;
     for (var start = tile.begin; start < tile.end; start += BLOCK_WORDS) {
@@ -58,36 +60,39 @@ fn main(
             keep(tile, places.c, words.c),
             keep(tile, places.d, words.d),
         );
-        for (var half = 0u; half < ELEMENTS_PER_WORD; half += 1u) {
-            let a = unsigned(block.a, half);
-            let b = unsigned(block.b, half);
-            let c = unsigned(block.c, half);
-            let d = unsigned(block.d, half);
-            let most = max(max(a, b), max(c, d));
-            let most_pair = max(most.xy, most.zw);
-            let peak = widen_any(max(most_pair.x, most_pair.y));
-            largest = max(largest, peak);
-            let risen = raise(window, peak);
-            let by_hand = peak >= NONFINITE || (risen.top <= LOW_CELLS && peak != 0u);
-            if by_hand {
-                left |= bit;
-            } else {
-                window = risen;
-                let unit = bitcast<f32>((254u - CELL_BINADES * window.top) << 23u);
-                window.digits += block_digits(widen(a), widen(b), widen(c), widen(d), unit);
+        let most_ab = max(larger(block.a), larger(block.b));
+        let most_cd = max(larger(block.c), larger(block.d));
+        let most = max(most_ab, most_cd);
+        let most_pair = max(most.xy, most.zw);
+        let peak = widen_any(max(most_pair.x, most_pair.y));
+        largest = max(largest, peak);
+        let risen = raise(window, peak);
+        let by_hand = peak >= NONFINITE || (risen.top <= LOW_CELLS && peak != 0u);
+        if by_hand {
+            left |= bit;
+        } else {
+            window = risen;
+            let unit = bitcast<f32>((254u - CELL_BINADES * window.top) << 23u);
+            for (var half = 0u; half < ELEMENTS_PER_WORD; half += 1u) {
+                let a = widen(unsigned(block.a, half));
+                let b = widen(unsigned(block.b, half));
+                let c = widen(unsigned(block.c, half));
+                let d = widen(unsigned(block.d, half));
+                window.digits += block_digits(a, b, c, d, unit);
             }
-            bit = bit << 1u;
         }
+        bit = bit << 1u;
     }
     for (; left != 0u; left &= left - 1u) {
-        let i = firstTrailingBit(left);
-        let half = i % ELEMENTS_PER_WORD;
-        let start = tile.begin + i / ELEMENTS_PER_WORD * BLOCK_WORDS;
+        let start = tile.begin + firstTrailingBit(left) * BLOCK_WORDS;
         for (var k = 0u; k < LANE_WORDS; k += 1u) {
             let at = place_of(start, lane, k);
             if at < tile.end {
                 let word = keep(tile, vec4<u32>(at), vec4<u32>(read_word(tile.slot, at))).x;
-                window = take_one(tile, window, word, half, (at - tile.begin) * ELEMENTS_PER_WORD + half);
+                for (var half = 0u; half < ELEMENTS_PER_WORD; half += 1u) {
+                    let index = (at - tile.begin) * ELEMENTS_PER_WORD + half;
+                    window = take_one(tile, window, word, half, index);
+                }
             }
         }
     }
@@ -95,45 +100,39 @@ fn main(
     workgroupBarrier();
 
     let tile_max = atomicLoad(&tile_largest);
-    let digits = raise(window, tile_max).digits;
-    // 16-bit halves, so that 256 of them fit a word.
-    for (var i = 0u; i < 4u; i += 1u) {
-        halves[(2u * i) * THREADS + lane] = digits[i] & 0xffffu;
-        halves[(2u * i + 1u) * THREADS + lane] = digits[i] >> 16u;
+    thread_digits[lane] = raise(window, tile_max).digits;
+    workgroupBarrier();
+    // Sixteen threads add up sixteen each, then one what they found. In 16-bit halves, 256 of which fit a word. The
+    // others are kept out by the loops' bounds and not by a branch, of which a CPU driver runs both sides.
+    let count = select(0u, THREADS, lane < 16u);
+    var lower = vec4<u32>(0u);
+    var upper = vec4<u32>(0u);
+    for (var i = lane; i < count; i += 16u) {
+        lower += thread_digits[i] & vec4<u32>(0xffffu);
+        upper += thread_digits[i] >> vec4<u32>(16u);
+    }
+    if lane < 16u {
+        halves[lane] = lower;
+        halves[lane + 16u] = upper;
     }
     workgroupBarrier();
-    // 32 threads for each of the eight sums, eight values each.
-    let row = (lane / 32u) * THREADS + (lane % 32u);
-    var sum = 0u;
-    for (var i = 0u; i < 8u; i += 1u) {
-        sum += halves[row + 32u * i];
+    let last_count = select(0u, 16u, lane == 0u);
+    var all_lower = vec4<u32>(0u);
+    var all_upper = vec4<u32>(0u);
+    for (var i = 0u; i < last_count; i += 1u) {
+        all_lower += halves[i];
+        all_upper += halves[i + 16u];
     }
-    sums[lane] = sum;
-    workgroupBarrier();
-    if lane < 8u {
-        var all = 0u;
-        for (var i = 0u; i < 32u; i += 1u) {
-            all += sums[lane * 32u + i];
-        }
-        halves[lane] = all;
-    }
-    workgroupBarrier();
     if lane == 0u {
-        var low = vec4<u32>(0u);
-        var carries = 0u;
-        for (var i = 0u; i < 4u; i += 1u) {
-            let upper = halves[2u * i + 1u];
-            let word = halves[2u * i] + (upper << 16u);
-            low[i] = word;
-            carries |= ((upper >> 16u) + u32(word < halves[2u * i])) << (8u * i);
-        }
+        let low = all_lower + (all_upper << vec4<u32>(16u));
+        let high = (all_upper >> vec4<u32>(16u)) + vec4<u32>(low < all_lower);
         partials[tile.index] = Partial(
             tile_max,
             low.x,
             low.y,
             low.z,
             low.w,
-            carries,
+            high.x | (high.y << 8u) | (high.z << 16u) | (high.w << 24u),
             atomicLoad(&tile_nan),
             atomicLoad(&tile_pos_inf),
             atomicLoad(&tile_neg_inf),

@@ -14,9 +14,9 @@ pub const SEGMENT_WORDS: usize = 7;
 const RAGGED_WORDS: u64 = 16_384;
 /// Bytes that one tile leaves for `norm_finish`.
 pub const PARTIAL_BYTES: u64 = 40;
-/// The largest tile: sixteen blocks of 4096 words. The digit sums of its elements (two a word, 22 bits each) fit 40 bits,
-/// and those of one thread 32.
-pub const MAX_TILE_WORDS: u32 = 65_536;
+/// The largest tile: 32 blocks of 4096 words. The digit sums of its elements (two a word, 22 bits each) fit 40 bits, and
+/// those of one thread 32.
+pub const MAX_TILE_WORDS: u32 = 131_072;
 /// More windows than this a dispatch gain nothing and make pipelines slow to compile.
 pub const MAX_WINDOWS: u32 = 16;
 /// Storage buffers that the kernels bind for themselves beside the windows.
@@ -41,7 +41,7 @@ pub struct PlanLimits {
     pub groups_per_dimension: u32,
     /// Elements that one dispatch covers at most (never less than one tile), so that no dispatch runs into a watchdog.
     pub elements_per_dispatch: u64,
-    /// 32-bit words that one workgroup reads, at most 65536.
+    /// 32-bit words that one workgroup reads, at most 131072.
     pub tile_words: u32,
     /// A window with at least this many full tiles gets dispatches of its own, whose kernels need not choose a window.
     pub lone_window_tiles: u64,

@@ -19,7 +19,7 @@ const ROUNDS: usize = 3;
 const ENOUGH: Duration = Duration::from_millis(5);
 const MOST_STEPS: u32 = 32;
 /// Tiles that may suit a device better than the 16384 words of [`PlanLimits::from_device`].
-const OTHER_TILES: [u32; 3] = [8192, 32_768, 65_536];
+const OTHER_TILES: [u32; 3] = [8192, 32_768, 131_072];
 /// Less of a gain is taken for noise.
 const CLEARLY: f64 = 0.85;
 /// Choosing between four windows costs next to nothing, or half as much again and more where a driver runs every side of a
@@ -164,9 +164,9 @@ mod tests {
         let (windows, lone) = (limits().windows_per_dispatch, limits().lone_window_tiles);
         assert_eq!(chosen(100, 100, [100, 100, 100]), (16_384, windows, lone));
         assert_eq!(chosen(100, 129, [86, 90, 86]), (16_384, windows, lone));
-        assert_eq!(chosen(100, 100, [90, 70, 60]), (65_536, windows, lone));
+        assert_eq!(chosen(100, 100, [90, 70, 60]), (131_072, windows, lone));
         assert_eq!(chosen(100, 100, [50, 70, 60]), (8192, windows, lone));
         assert_eq!(chosen(100, 131, [100, 100, 100]), (16_384, 4, 1));
-        assert_eq!(chosen(100, 400, [100, 100, 84]), (65_536, 4, 1));
+        assert_eq!(chosen(100, 400, [100, 100, 84]), (131_072, 4, 1));
     }
 }

@@ -16,3 +16,8 @@ fn widen(element: vec4<u32>) -> vec4<u32> {
 fn widen_any(element: u32) -> u32 {
     return element;
 }
+
+// The largest element of each word, as `unsigned` gives it.
+fn larger(words: vec4<u32>) -> vec4<u32> {
+    return unsigned(words, 0u);
+}

@@ -1,7 +1,7 @@
 //! Sizes at and beyond every limit.
 
 use gradclip::Format;
-use gradclip::plan::{MAX_ELEMENTS, PlanLimits, PlanTensor};
+use gradclip::plan::{MAX_ELEMENTS, MAX_TILE_WORDS, PlanLimits, PlanTensor};
 
 use crate::{arena, limits, own_buffers, plan};
 
@@ -146,7 +146,7 @@ fn windows_do_not_depend_on_the_order_of_tensors() {
 fn too_generous_limits_are_capped() {
     let limits = limits(|l| (l.tile_words, l.windows_per_dispatch) = (u32::MAX, u32::MAX));
     let plan = plan(&own_buffers(Format::F32, &[70_000; 40]), &limits);
-    assert_eq!(plan.tile_words, 65_536);
+    assert_eq!(plan.tile_words, MAX_TILE_WORDS);
     assert_eq!(plan.dispatches.iter().map(|d| d.windows.len()).collect::<Vec<_>>(), [16, 16, 8]);
 }
 

@@ -193,11 +193,10 @@ fn constants_equal_their_twins() {
     assert_eq!(check_constant("NONE", u64::from(u32::MAX)), 1);
     // What a report reads as "no norm", and no significand: those end below 2^24.
     assert_eq!(check_constant("NO_NORM", u64::from(u32::MAX)), 1);
-    // `left` has a bit for each block of a tile, two for 16-bit formats.
+    // `left` has a bit for each block of a tile.
     for shader in shaders() {
         if let Some(block) = constant(shader, "BLOCK_WORDS") {
-            let elements = constant(shader, "ELEMENTS_PER_WORD").unwrap_or(0);
-            let bits = u64::from(plan::MAX_TILE_WORDS).div_ceil(block) * elements;
+            let bits = u64::from(plan::MAX_TILE_WORDS).div_ceil(block);
             assert!((1..=32).contains(&bits), "{}: {bits} bits", shader.name);
         }
     }
