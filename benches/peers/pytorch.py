@@ -1,38 +1,50 @@
-"""PyTorch's own unscale, check and clip over tensors of the same lengths, timed on request.
+"""PyTorch's own unscale, check and clip over tensors of given lengths, timed on request.
 
-Reads one JSON line {"tensors": [...], "device": "cpu"}, answers {"torch": ..., "device": ..., "threads": ...} and then
-one line of milliseconds for every line it reads. Ends with its input.
+Argument: "cpu" or "cuda". Says {"torch": ..., "device": ..., "threads": ...}, or {"error": ...} and ends. Then, for every line that it
+reads: a JSON list of lengths makes gradients of these lengths and answers "ready"; "go" runs one step and answers its
+milliseconds. Ends with its input.
 """
 
 import json
 import sys
 import time
 
+
+def say(answer):
+    print(answer, flush=True)
+
+
+device = sys.argv[1]
 try:
     import torch
 except ImportError as error:
-    print(json.dumps({"error": str(error)}), flush=True)
+    say(json.dumps({"error": str(error)}))
     sys.exit(0)
-
-request = json.loads(sys.stdin.readline())
-device = request["device"]
 if device == "cuda" and not torch.cuda.is_available():
-    print(json.dumps({"error": "no CUDA device"}), flush=True)
+    say(json.dumps({"error": "PyTorch sees no CUDA device"}))
     sys.exit(0)
 
 torch.manual_seed(1)
-parameters = []
-for length in request["tensors"]:
-    parameter = torch.zeros(length, device=device)
-    parameter.grad = torch.randn(length, device=device).mul_(0.01)
-    parameters.append(parameter)
-gradients = [p.grad for p in parameters]
-norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradients])).item()
+name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
+say(json.dumps({"torch": torch.__version__, "device": name, "threads": torch.get_num_threads()}))
+
+parameters, gradients, norm = [], [], 0.0
 
 
 def synchronize():
     if device == "cuda":
         torch.cuda.synchronize()
+
+
+def make(lengths):
+    global parameters, gradients, norm
+    parameters, gradients = [], []
+    for length in lengths:
+        parameter = torch.zeros(length, device=device)
+        parameter.grad = torch.randn(length, device=device).mul_(0.01)
+        parameters.append(parameter)
+    gradients = [parameter.grad for parameter in parameters]
+    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradients])).item()
 
 
 def step():
@@ -43,13 +55,13 @@ def step():
     torch.nn.utils.clip_grad_norm_(parameters, norm, foreach=True)
 
 
-step()
-synchronize()
-name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
-print(json.dumps({"torch": torch.__version__, "device": name, "threads": torch.get_num_threads()}), flush=True)
-for _ in sys.stdin:
+for line in sys.stdin:
+    if line.startswith("["):
+        make(json.loads(line))
+        say("ready")
+        continue
     synchronize()
     start = time.perf_counter()
     step()
     synchronize()
-    print((time.perf_counter() - start) * 1e3, flush=True)
+    say((time.perf_counter() - start) * 1e3)

@@ -7,9 +7,9 @@ use crate::measure::Rounds;
 pub const USAGE: &str = "\
 cargo bench --bench step -- [OPTIONS]
   --adapter NAME     the adapter whose name, driver or backend contains NAME (default: a GPU if there is one)
-  --quick            models a sixteenth of their size and three rounds: under a minute on a software adapter
+  --quick            models a 64th of their size and three rounds: under a minute on a software adapter
   --scale-down N     every tensor N times shorter (default: as little as the device's memory demands)
-  --rounds N         measured rounds (default: 7)
+  --rounds N         measured rounds (default: 5)
   --only TEXT        only models whose name contains TEXT
   --python PROGRAM   where to look for PyTorch (default: python3)
   --no-pytorch       do not look
@@ -44,7 +44,7 @@ pub fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Result<Opti
     let mut args = Args {
         adapter: None,
         scale_down: None,
-        rounds: Rounds { measured: 7, warm: 1 },
+        rounds: Rounds { measured: 5, warm: 1 },
         only: None,
         python: Some("python3".into()),
         json: None,
@@ -81,11 +81,11 @@ pub fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Result<Opti
         }
     }
     if quick {
-        args.scale_down = args.scale_down.or(Some(16));
+        args.scale_down = args.scale_down.or(Some(64));
         args.rounds.measured = 3;
         args.calibration = 32 << 20;
         args.growth = 16 << 20;
-        args.many_rounds = 21;
+        args.many_rounds = 5;
     }
     if let Some(rounds) = rounds {
         args.rounds.measured = rounds as usize;

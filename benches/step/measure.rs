@@ -31,7 +31,7 @@ pub struct Contest<'a> {
     limit: [Bound<'a>; 2],
     three_pass: Option<ThreePass>,
     per_tensor: Option<PerTensor>,
-    pytorch: Vec<(Variant, PyTorch)>,
+    pytorch: &'a mut [(Variant, PyTorch)],
     half: LossScale,
     clip: ClipNorm,
     loose: ClipNorm,
@@ -48,7 +48,7 @@ impl<'a> Contest<'a> {
         (format, layout): (Format, Layout),
         scale_down: u64,
         wanted: &[Variant],
-        pytorch: Vec<(Variant, PyTorch)>,
+        pytorch: &'a mut [(Variant, PyTorch)],
     ) -> Result<Self, String> {
         let gpu = &clock.gpu;
         let text = |e: Error| e.to_string();
@@ -66,6 +66,9 @@ impl<'a> Contest<'a> {
         let norm = set.read_report().map_err(text)?.total_norm;
         let clip = |norm: f64| ClipNorm::new(norm as f32)?.with_eps(0.0);
         let plain = (0.5, norm as f32);
+        for (_, peer) in pytorch.iter_mut() {
+            peer.make(shape)?;
+        }
         let f32s = |variant| format == Format::F32 && wanted.contains(&variant);
         let three_pass = f32s(Variant::ThreePass).then(|| ThreePass::new(gpu, &set, &gradients, plain));
         let per_tensor = f32s(Variant::PerTensorReadback).then(|| PerTensor::new(gpu, &gradients, plain));

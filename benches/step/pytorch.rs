@@ -33,10 +33,10 @@ enum Answer {
 }
 
 impl PyTorch {
-    /// Starts it over tensors of these lengths on "cpu" or "cuda"; `Err` says why there is none.
-    pub fn start(python: &str, shape: &Shape, device: &str) -> Result<Self, String> {
+    /// Starts it on "cpu" or "cuda"; `Err` says why there is none.
+    pub fn start(python: &str, device: &str) -> Result<Self, String> {
         let mut child = Command::new(python)
-            .args(["-c", SCRIPT])
+            .args(["-c", SCRIPT, device])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -51,13 +51,21 @@ impl PyTorch {
             output: BufReader::new(output),
             version: Version { torch: String::new(), device: String::new(), threads: 0 },
         };
-        let request = serde_json::json!({ "tensors": shape.tensors, "device": device });
-        let answer = this.ask(&request.to_string())?;
+        let answer = this.answer()?;
         match serde_json::from_str(&answer).map_err(|e| format!("{python} answered \"{answer}\": {e}"))? {
             Answer::Ready(version) => this.version = version,
             Answer::Absent { error } => return Err(format!("{python}: {error}")),
         }
         Ok(this)
+    }
+
+    /// Makes gradients of this shape.
+    pub fn make(&mut self, shape: &Shape) -> Result<(), String> {
+        let lengths = serde_json::json!(shape.tensors).to_string();
+        match self.ask(&lengths)?.trim() {
+            "ready" => Ok(()),
+            other => Err(format!("PyTorch: \"{other}\"")),
+        }
     }
 
     /// One step.
@@ -68,15 +76,16 @@ impl PyTorch {
     }
 
     fn ask(&mut self, line: &str) -> Result<String, String> {
-        let text = |e: std::io::Error| format!("PyTorch: {e}");
-        if let Some(input) = &mut self.input {
-            // A Python without PyTorch may be gone already; what it said is still there.
-            let _ = writeln!(input, "{line}").and_then(|()| input.flush());
-        }
+        let input = self.input.as_mut().ok_or("PyTorch: its input is closed")?;
+        writeln!(input, "{line}").and_then(|()| input.flush()).map_err(|e| format!("PyTorch: {e}"))?;
+        self.answer()
+    }
+
+    fn answer(&mut self) -> Result<String, String> {
         let mut answer = String::new();
-        self.output.read_line(&mut answer).map_err(text)?;
+        self.output.read_line(&mut answer).map_err(|e| format!("PyTorch: {e}"))?;
         if answer.is_empty() {
-            return Err("it stopped without an answer".into());
+            return Err("PyTorch stopped without an answer".into());
         }
         Ok(answer)
     }

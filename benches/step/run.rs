@@ -97,11 +97,15 @@ impl Session<'_> {
         let models: Vec<Shape> = models().into_iter().filter(fits).collect();
         self.bar.set_length((models.len() * Format::ALL.len() * Layout::ALL.len()) as u64);
         let mut rows = Vec::new();
+        let mut peers = self.peers();
         for model in &models {
             for format in Format::ALL {
                 for layout in Layout::ALL {
                     self.bar.set_message(format!("{} {format} {}", model.name, layout.name()));
-                    rows.extend(self.model(model, format, layout)?);
+                    // PyTorch has its gradients in f32 and a buffer for each.
+                    let like = format == Format::F32 && layout == Layout::Separate;
+                    let peers = if like { &mut peers[..] } else { &mut [] };
+                    rows.extend(self.model(model, (format, layout), peers)?);
                     self.bar.inc(1);
                 }
             }
@@ -110,20 +114,17 @@ impl Session<'_> {
     }
 
     /// At the scale asked for, or at the first that fits.
-    fn model(&mut self, model: &Shape, format: Format, layout: Layout) -> Result<Vec<Row>, String> {
+    fn model(
+        &mut self,
+        model: &Shape,
+        (format, layout): (Format, Layout),
+        peers: &mut [(Variant, PyTorch)],
+    ) -> Result<Vec<Row>, String> {
         let mut scale_down = self.args.scale_down.unwrap_or(1);
         loop {
             let shape = model.scaled_down(scale_down);
-            let peers = self.peers(&shape, format, layout);
-            let made = Contest::new(
-                self.clock,
-                self.limit,
-                &shape,
-                (format, layout),
-                scale_down,
-                &Variant::ALL,
-                peers,
-            );
+            let way = (format, layout);
+            let made = Contest::new(self.clock, self.limit, &shape, way, scale_down, &Variant::ALL, peers);
             match made {
                 Ok(mut contest) => return self.turns(&mut contest, self.args.rounds),
                 Err(why) if self.args.scale_down.is_some() || scale_down >= SMALLEST => {
@@ -144,27 +145,17 @@ impl Session<'_> {
             .map_err(|e| format!("{} in {}, {}: {e}", place.shape, place.format, place.layout.name()))
     }
 
-    /// PyTorch has its gradients in f32 and a buffer for each.
-    fn peers(&mut self, shape: &Shape, format: Format, layout: Layout) -> Vec<(Variant, PyTorch)> {
-        let Some(python) = self.args.python.clone() else { return Vec::new() };
-        if format != Format::F32 || layout != Layout::Separate {
-            return Vec::new();
-        }
+    /// Starts what there is of PyTorch.
+    fn peers(&mut self) -> Vec<(Variant, PyTorch)> {
+        let Some(python) = &self.args.python else { return Vec::new() };
         let mut peers = Vec::new();
         for (variant, device) in [(Variant::PytorchCpu, "cpu"), (Variant::PytorchCuda, "cuda")] {
-            match PyTorch::start(&python, shape, device) {
+            match PyTorch::start(python, device) {
                 Ok(peer) => {
-                    if !self.pytorch.contains(&peer.version) {
-                        self.pytorch.push(peer.version.clone());
-                    }
+                    self.pytorch.push(peer.version.clone());
                     peers.push((variant, peer));
                 }
-                Err(why) => {
-                    let line = format!("{} left out: {why}", variant.name());
-                    if !self.tell.contains(&line) {
-                        self.tell.push(line);
-                    }
-                }
+                Err(why) => self.tell.push(format!("{} left out: {why}", variant.name())),
             }
         }
         peers
@@ -192,7 +183,7 @@ impl Session<'_> {
                 rounds.measured = self.args.many_rounds;
             }
             let made =
-                Contest::new(self.clock, self.limit, shape, (Format::F32, *layout), 1, &WANTED, Vec::new());
+                Contest::new(self.clock, self.limit, shape, (Format::F32, *layout), 1, &WANTED, &mut []);
             match made {
                 Ok(mut contest) => rows.extend(self.turns(&mut contest, rounds)?),
                 Err(why) => self.tell.push(format!("{} does not fit: {why}", shape.name)),

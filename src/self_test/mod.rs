@@ -90,14 +90,14 @@ impl Context {
     ///
     /// It uses buffers of its own, all gone when it returns, in one submission with one readback. What the caller has
     /// recorded, submitted or bound stays as it is; the wait includes the work that was submitted before. It compiles the
-    /// kernels for one buffer a dispatch in each format, `norm_finish` and `scale_update`, and keeps them, since sets need
-    /// them too. The kernels for several buffers a dispatch, the norms of reports and
+    /// kernels for one buffer a dispatch in each format, word by word and in quads, `norm_finish` and `scale_update`, and
+    /// keeps them, since sets need them too. The kernels for several buffers a dispatch, the norms of reports and
     /// [`DeltaNorm`](crate::DeltaNorm) are not among the cases.
     ///
     /// Nearly all of its time is the driver's compiler, and a step in the same three formats would wait for it as well.
-    /// On two cores, lavapipe (Vulkan) and llvmpipe (GL) run the cases in 0.06 s; before that they compile for 1.4 s the
-    /// first time ever, and for 0.02 to 0.14 s while Mesa's cache on disk knows the kernels. SwiftShader, which has no such
-    /// cache, runs them in 0.35 s and compiles for 1 s. Debug builds take as long.
+    /// On two cores, lavapipe (Vulkan) and llvmpipe (GL) run the cases in 0.12 to 0.25 s; before that they compile for 3 s
+    /// the first time ever, and for 0.2 to 0.4 s while Mesa's cache on disk knows the kernels. SwiftShader, which has no
+    /// such cache, runs them in 0.7 s and compiles for 3 s. Debug builds take as long.
     ///
     /// # Errors
     /// [`Error::Timeout`] if the GPU is not done after a minute; [`Error::Wgpu`] if wgpu refuses a kernel or a buffer, or
