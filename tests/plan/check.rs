@@ -103,7 +103,10 @@ fn segments(tensors: &[PlanTensor], plan: &Plan) {
         assert_eq!(segment.element % per_word, 0, "{segment:?} starts in mid-word");
         let byte = window.offset + u64::from(segment.word) * 4;
         if dispatch.access == Access::Quads {
-            assert!(byte % 16 == 0 && segment.word % 4 == 0, "{segment:?} starts between quads");
+            assert!(
+                byte.is_multiple_of(16) && segment.word.is_multiple_of(4),
+                "{segment:?} starts between quads"
+            );
             assert_eq!(u64::from(segment.len) % (4 * per_word), 0, "{segment:?} ends between quads");
             assert_eq!(plan.tile_words % 4, 0, "tiles of {segment:?} start between quads");
         }
