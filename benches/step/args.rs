@@ -10,7 +10,7 @@ cargo bench --bench step -- [OPTIONS]
   --quick            models a 64th of their size and three rounds: under a minute on a software adapter
   --scale-down N     every tensor N times shorter (default: as little as the device's memory demands)
   --rounds N         measured rounds (default: 5)
-  --only TEXT        only models whose name contains TEXT
+  --only TEXT        only models whose name contains TEXT, and no growth series
   --python PROGRAM   where to look for PyTorch (default: python3)
   --no-pytorch       do not look
   --json FILE        everything measured, every sample included
@@ -80,6 +80,7 @@ pub fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Result<Opti
             _ => return Err(arg.unexpected()),
         }
     }
+    args.growth = (args.growth / args.scale_down.unwrap_or(1)).max(1 << 14);
     if quick {
         args.scale_down = args.scale_down.or(Some(64));
         args.rounds.measured = 3;

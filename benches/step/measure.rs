@@ -31,7 +31,7 @@ pub struct Contest<'a> {
     limit: [Bound<'a>; 2],
     three_pass: Option<ThreePass>,
     per_tensor: Option<PerTensor>,
-    pytorch: &'a mut [(Variant, PyTorch)],
+    pytorch: &'a mut Vec<(Variant, PyTorch)>,
     half: LossScale,
     clip: ClipNorm,
     loose: ClipNorm,
@@ -40,7 +40,7 @@ pub struct Contest<'a> {
 }
 
 impl<'a> Contest<'a> {
-    /// Allocates everything; `Err` where the device has no room for it.
+    /// Allocates everything; `Err` where the device has no room for it. The peers have gradients of this shape already.
     pub fn new(
         clock: &'a Clock,
         limit: &'a Limit,
@@ -48,7 +48,7 @@ impl<'a> Contest<'a> {
         (format, layout): (Format, Layout),
         scale_down: u64,
         wanted: &[Variant],
-        pytorch: &'a mut [(Variant, PyTorch)],
+        pytorch: &'a mut Vec<(Variant, PyTorch)>,
     ) -> Result<Self, String> {
         let gpu = &clock.gpu;
         let text = |e: Error| e.to_string();
@@ -66,9 +66,6 @@ impl<'a> Contest<'a> {
         let norm = set.read_report().map_err(text)?.total_norm;
         let clip = |norm: f64| ClipNorm::new(norm as f32)?.with_eps(0.0);
         let plain = (0.5, norm as f32);
-        for (_, peer) in pytorch.iter_mut() {
-            peer.make(shape)?;
-        }
         let f32s = |variant| format == Format::F32 && wanted.contains(&variant);
         let three_pass = f32s(Variant::ThreePass).then(|| ThreePass::new(gpu, &set, &gradients, plain));
         let per_tensor = f32s(Variant::PerTensorReadback).then(|| PerTensor::new(gpu, &gradients, plain));
@@ -107,26 +104,39 @@ impl<'a> Contest<'a> {
         })
     }
 
-    /// All rounds; `tick` is called after each measurement.
-    pub fn run(&mut self, rounds: Rounds, mut tick: impl FnMut(Variant)) -> Result<Vec<Row>, String> {
-        let variants = self.variants.clone();
-        let mut timings: Vec<Vec<Timing>> = vec![Vec::new(); variants.len()];
+    /// All rounds, and what became of a peer that failed: it has no row then. `tick` is called after each measurement.
+    pub fn run(&mut self, rounds: Rounds, mut tick: impl FnMut()) -> Result<(Vec<Row>, Vec<String>), String> {
+        let mut timings: Vec<(Variant, Vec<Timing>)> =
+            self.variants.iter().map(|v| (*v, Vec::new())).collect();
+        let mut lost: Vec<(Variant, String)> = Vec::new();
         for round in 0..rounds.warm + rounds.measured {
-            for (&variant, timings) in variants.iter().zip(&mut timings) {
-                let timing = self.one(variant).map_err(|e| format!("{}: {e}", variant.name()))?;
+            for (variant, timings) in &mut timings {
+                let variant = *variant;
+                if lost.iter().any(|(v, _)| *v == variant) {
+                    continue;
+                }
+                let timing = match self.one(variant) {
+                    Err(why) if variant.is_pytorch() => {
+                        lost.push((variant, why));
+                        continue;
+                    }
+                    other => other.map_err(|e| format!("{}: {e}", variant.name()))?,
+                };
                 if round == 0 {
                     self.check(variant).map_err(|e| format!("{}: {e}", variant.name()))?;
                 }
                 if round >= rounds.warm {
                     timings.push(timing);
                 }
-                tick(variant);
+                tick();
             }
         }
-        let mut rows: Vec<Row> =
-            variants.iter().zip(&timings).map(|(&v, timings)| Row::new(&self.place, v, timings)).collect();
-        rows.sort_by_key(|row| Variant::ALL.iter().position(|v| *v == row.variant));
-        Ok(rows)
+        self.pytorch.retain(|(v, _)| lost.iter().all(|(l, _)| l != v));
+        timings.retain(|(v, _)| lost.iter().all(|(l, _)| l != v));
+        timings.sort_by_key(|(v, _)| Variant::ALL.iter().position(|known| known == v));
+        let rows = timings.iter().map(|(v, timings)| Row::new(&self.place, *v, timings)).collect();
+        let lost = lost.into_iter().map(|(v, why)| format!("{} left out: {why}", v.name())).collect();
+        Ok((rows, lost))
     }
 
     fn one(&mut self, variant: Variant) -> Result<Timing, String> {

@@ -12,7 +12,7 @@ use crate::kernels::{Binding, bind, buffer, filled, layout, part, pipeline, wind
 /// As in `per_tensor.wgsl`.
 const TILE_WORDS: u64 = 16_384;
 
-const TEXT: &str = include_str!("per_tensor.wgsl");
+const TEXT: &str = concat!(include_str!("per_tensor.wgsl"), include_str!("add_up.wgsl"));
 const SQUARE: &str = "
     var sum = 0.0;
     let end = min((group.x + 1u) * TILE, part.words);

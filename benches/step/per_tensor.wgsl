@@ -15,20 +15,6 @@ struct Part {
 @group(1) @binding(1) var<storage, read_write> total: array<f32>;
 @group(1) @binding(2) var<uniform> factor: vec4<f32>;
 
-var<workgroup> lanes: array<f32, 256>;
-
-fn add_up(lane: u32, sum: f32) -> f32 {
-    lanes[lane] = sum;
-    for (var stride = THREADS / 2u; stride > 0u; stride /= 2u) {
-        workgroupBarrier();
-        if lane < stride {
-            lanes[lane] += lanes[lane + stride];
-        }
-    }
-    workgroupBarrier();
-    return lanes[0];
-}
-
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
 BODY

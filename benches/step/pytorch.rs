@@ -62,7 +62,7 @@ impl PyTorch {
     /// Makes gradients of this shape.
     pub fn make(&mut self, shape: &Shape) -> Result<(), String> {
         let lengths = serde_json::json!(shape.tensors).to_string();
-        match self.ask(&lengths)?.trim() {
+        match self.ask(&lengths)?.as_str() {
             "ready" => Ok(()),
             other => Err(format!("PyTorch: \"{other}\"")),
         }
@@ -71,7 +71,7 @@ impl PyTorch {
     /// One step.
     pub fn run(&mut self) -> Result<Duration, String> {
         let answer = self.ask("go")?;
-        let milliseconds: f64 = answer.trim().parse().map_err(|e| format!("PyTorch: \"{answer}\": {e}"))?;
+        let milliseconds: f64 = answer.parse().map_err(|e| format!("PyTorch: \"{answer}\": {e}"))?;
         Ok(Duration::from_secs_f64(milliseconds * 1e-3))
     }
 
@@ -87,7 +87,7 @@ impl PyTorch {
         if answer.is_empty() {
             return Err("PyTorch stopped without an answer".into());
         }
-        Ok(answer)
+        Ok(answer.trim().to_owned())
     }
 }
 

@@ -95,6 +95,9 @@ impl Session<'_> {
         let only = self.args.only.as_deref().unwrap_or("");
         let fits = |m: &Shape| m.name.contains(only) && m.tensors.len() <= self.args.most_tensors;
         let models: Vec<Shape> = models().into_iter().filter(fits).collect();
+        if models.is_empty() {
+            return Err(format!("no model is named like \"{only}\""));
+        }
         self.bar.set_length((models.len() * Format::ALL.len() * Layout::ALL.len()) as u64);
         let mut rows = Vec::new();
         let mut peers = self.peers();
@@ -104,8 +107,8 @@ impl Session<'_> {
                     self.bar.set_message(format!("{} {format} {}", model.name, layout.name()));
                     // PyTorch has its gradients in f32 and a buffer for each.
                     let like = format == Format::F32 && layout == Layout::Separate;
-                    let peers = if like { &mut peers[..] } else { &mut [] };
-                    rows.extend(self.model(model, (format, layout), peers)?);
+                    let none = &mut Vec::new();
+                    rows.extend(self.model(model, (format, layout), if like { &mut peers } else { none })?);
                     self.bar.inc(1);
                 }
             }
@@ -118,12 +121,18 @@ impl Session<'_> {
         &mut self,
         model: &Shape,
         (format, layout): (Format, Layout),
-        peers: &mut [(Variant, PyTorch)],
+        peers: &mut Vec<(Variant, PyTorch)>,
     ) -> Result<Vec<Row>, String> {
         let mut scale_down = self.args.scale_down.unwrap_or(1);
         loop {
             let shape = model.scaled_down(scale_down);
             let way = (format, layout);
+            peers.retain_mut(|(variant, peer)| {
+                let made = peer.make(&shape);
+                self.tell
+                    .extend(made.as_ref().err().map(|why| format!("{} left out: {why}", variant.name())));
+                made.is_ok()
+            });
             let made = Contest::new(self.clock, self.limit, &shape, way, scale_down, &Variant::ALL, peers);
             match made {
                 Ok(mut contest) => return self.turns(&mut contest, self.args.rounds),
@@ -138,11 +147,13 @@ impl Session<'_> {
         }
     }
 
-    fn turns(&self, contest: &mut Contest<'_>, rounds: Rounds) -> Result<Vec<Row>, String> {
+    fn turns(&mut self, contest: &mut Contest<'_>, rounds: Rounds) -> Result<Vec<Row>, String> {
         let place = contest.place.clone();
-        contest
-            .run(rounds, |_| self.bar.tick())
-            .map_err(|e| format!("{} in {}, {}: {e}", place.shape, place.format, place.layout.name()))
+        let (rows, lost) = contest
+            .run(rounds, || self.bar.tick())
+            .map_err(|e| format!("{} in {}, {}: {e}", place.shape, place.format, place.layout.name()))?;
+        self.tell.extend(lost);
+        Ok(rows)
     }
 
     /// Starts what there is of PyTorch.
@@ -163,6 +174,9 @@ impl Session<'_> {
 
     /// f32: one tensor of growing length, then more and more tensors of 1000.
     fn growth(&mut self) -> Result<Vec<Row>, String> {
+        if self.args.only.is_some() {
+            return Ok(Vec::new());
+        }
         const WANTED: [Variant; 4] =
             [Variant::LimitRead, Variant::LimitReadWrite, Variant::Step, Variant::StepUnscale];
         let lengths = (0..).map(|i| 1u64 << (12 + 2 * i)).take_while(|n| *n <= self.args.growth);
@@ -175,7 +189,7 @@ impl Session<'_> {
             }
         }
         self.bar.inc_length(series.len() as u64);
-        let mut rows = Vec::new();
+        let (mut rows, mut none) = (Vec::new(), Vec::new());
         for (shape, layout) in &series {
             self.bar.set_message(format!("growth: {} {}", shape.name, layout.name()));
             let mut rounds = self.args.rounds;
@@ -183,7 +197,7 @@ impl Session<'_> {
                 rounds.measured = self.args.many_rounds;
             }
             let made =
-                Contest::new(self.clock, self.limit, shape, (Format::F32, *layout), 1, &WANTED, &mut []);
+                Contest::new(self.clock, self.limit, shape, (Format::F32, *layout), 1, &WANTED, &mut none);
             match made {
                 Ok(mut contest) => rows.extend(self.turns(&mut contest, rounds)?),
                 Err(why) => self.tell.push(format!("{} does not fit: {why}", shape.name)),
@@ -200,7 +214,8 @@ impl Session<'_> {
         let [one, two] = [1, 2].map(|optimizers| (three_hundred.clone(), optimizers, self.args.many_rounds));
         let models = models().into_iter().map(|m| (m.scaled_down(scale_down), 1, self.args.rounds.measured));
         for (shape, optimizers, rounds) in [one, two].into_iter().chain(models) {
-            if shape.tensors.len() > self.args.most_tensors {
+            let only = self.args.only.as_deref().unwrap_or("");
+            if shape.tensors.len() > self.args.most_tensors || !shape.name.contains(only) {
                 continue;
             }
             for layout in Layout::ALL {

@@ -12,7 +12,7 @@ use crate::kernels::{Binding, bind, buffer, filled, layout, part, pipeline};
 /// Words of a thread's block, as in the crate's kernels.
 const BLOCK: u32 = 16;
 
-const COMMON: &str = include_str!("three_pass.wgsl");
+const COMMON: &str = concat!(include_str!("three_pass.wgsl"), include_str!("add_up.wgsl"));
 const FINISH: &str = include_str!("three_pass_finish.wgsl");
 const TILE: &str = include_str!("three_pass_tile.wgsl");
 

@@ -24,17 +24,3 @@ struct State {
 @group(0) @binding(1) var<storage, read_write> partials: array<f32>;
 @group(0) @binding(2) var<storage, read_write> state: State;
 @group(1) @binding(0) var<uniform> dispatch: Dispatch;
-
-var<workgroup> lanes: array<f32, 256>;
-
-fn add_up(lane: u32, sum: f32) -> f32 {
-    lanes[lane] = sum;
-    for (var stride = THREADS / 2u; stride > 0u; stride /= 2u) {
-        workgroupBarrier();
-        if lane < stride {
-            lanes[lane] += lanes[lane + stride];
-        }
-    }
-    workgroupBarrier();
-    return lanes[0];
-}
