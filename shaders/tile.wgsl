@@ -37,7 +37,12 @@ struct Block {
 // Where the words of a thread's block lie, in a block of the workgroup that starts at `start`. Full and ragged blocks take
 // the same path: a branch would be no cheaper on a GPU, and a CPU driver runs both sides of it.
 fn block_places(start: u32, lane: u32) -> Block {
-    let a = vec4<u32>(place_of(start, lane, 0u), place_of(start, lane, 1u), place_of(start, lane, 2u), place_of(start, lane, 3u));
+    let a = vec4<u32>(
+        place_of(start, lane, 0u),
+        place_of(start, lane, 1u),
+        place_of(start, lane, 2u),
+        place_of(start, lane, 3u),
+    );
     return Block(a, a + vec4<u32>(4u * THREADS), a + vec4<u32>(8u * THREADS), a + vec4<u32>(12u * THREADS));
 }
 

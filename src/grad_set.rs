@@ -363,7 +363,12 @@ impl GradSet {
 fn within(device: &PlanLimits, asked: PlanLimits) -> PlanLimits {
     PlanLimits {
         window_bytes: asked.window_bytes.min(device.window_bytes),
-        window_align: asked.window_align.max(1).next_multiple_of(device.window_align),
+        window_align: asked
+            .window_align
+            .max(1)
+            .checked_next_multiple_of(device.window_align)
+            // Leaves room for no window, which is an error with a name.
+            .unwrap_or(u64::MAX),
         windows_per_dispatch: asked.windows_per_dispatch.min(device.windows_per_dispatch),
         groups_per_dimension: asked.groups_per_dimension.min(device.groups_per_dimension),
         ..asked

@@ -12,8 +12,8 @@ use crate::{Context, Error, Format, GradSet, LossScale, TensorSlice};
 pub(crate) const WORTH_TILES: u32 = 256;
 
 /// Scratch gradients: zeros, which cost what others cost.
-const BUFFERS: u32 = 4;
-const BUFFER_WORDS: u64 = 1 << 19;
+const BUFFERS: u32 = 8;
+const BUFFER_WORDS: u64 = 1 << 18;
 const ROUNDS: usize = 3;
 /// A round is long enough for the way to the device and back not to count, on all but the fastest.
 const ENOUGH: Duration = Duration::from_millis(5);
@@ -22,9 +22,9 @@ const MOST_STEPS: u32 = 32;
 const OTHER_TILES: [u32; 3] = [8192, 32_768, 131_072];
 /// Less of a gain is taken for noise.
 const CLEARLY: f64 = 0.85;
-/// Choosing between four windows costs next to nothing, or half as much again and more where a driver runs every side of a
+/// Choosing between eight windows costs next to nothing, or as much again and more where a driver runs every side of a
 /// branch.
-const CHOICE_COSTS: f64 = 1.3;
+const CHOICE_COSTS: f64 = 1.5;
 /// There a dispatch costs about as much as a choice between four.
 const WINDOWS_IF_COSTLY: u32 = 4;
 const LONE_TILES_IF_COSTLY: u64 = 1;
@@ -44,7 +44,9 @@ impl Context {
     ///
     /// The first call measures, and so does the first [`build`](crate::GradSetBuilder::build) of a set of more than
     /// about 4 million words or 256 tensors: it runs the read pass over 8 MiB of scratch in a few cuts, which waits for
-    /// the device. That takes some hundredths of a second and the compilation of two kernels, and changes no result.
+    /// the device, and compiles the f32 kernels for one window and for eight. That takes some tenths of a second on a
+    /// software driver that knows the kernels, a second or two where they have to be compiled first, and changes no
+    /// result.
     /// [`Context::without_probe`] turns it off. A device that refuses it is cut by its limits alone.
     #[must_use]
     pub fn plan_limits(&self) -> crate::plan::PlanLimits {
@@ -163,10 +165,13 @@ mod tests {
     fn a_clear_gain_is_taken() {
         let (windows, lone) = (limits().windows_per_dispatch, limits().lone_window_tiles);
         assert_eq!(chosen(100, 100, [100, 100, 100]), (16_384, windows, lone));
-        assert_eq!(chosen(100, 129, [86, 90, 86]), (16_384, windows, lone));
+        assert_eq!(chosen(100, 149, [86, 90, 86]), (16_384, windows, lone));
         assert_eq!(chosen(100, 100, [90, 70, 60]), (131_072, windows, lone));
         assert_eq!(chosen(100, 100, [50, 70, 60]), (8192, windows, lone));
-        assert_eq!(chosen(100, 131, [100, 100, 100]), (16_384, 4, 1));
+        assert_eq!(chosen(100, 151, [100, 100, 100]), (16_384, 4, 1));
         assert_eq!(chosen(100, 400, [100, 100, 84]), (131_072, 4, 1));
+        let few = PlanLimits { windows_per_dispatch: 2, ..limits() };
+        let ms = Duration::from_millis;
+        assert_eq!(choose(few, ms(100), ms(400), &[ms(100); 3]).windows_per_dispatch, 2);
     }
 }

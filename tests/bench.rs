@@ -179,10 +179,14 @@ fn a_comparison_tells_what_moved() {
     let text = compare::compare(&old, &new);
     assert!(text.contains("| model | f32 | arena | `step` | 40.000 | 20.000 | 0.50 |"), "{text}");
     assert!(
-        text.contains("1 rows moved by more than 5 % and out of the older samples, 5 did not, 1 are new."),
+        text.contains(
+            "1 rows moved by more than 5 % and out of the older samples, 5 did not, 1 are new, 0 are gone."
+        ),
         "{text}"
     );
     assert!(!text.contains("different adapters"));
+    new.cut.windows_per_dispatch = 1;
+    assert!(compare::compare(&old, &new).contains("another cut"));
     new.environment = serde_json::json!({ "adapter": "two" });
     assert!(compare::compare(&old, &new).contains("different adapters"));
 }

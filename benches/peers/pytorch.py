@@ -17,7 +17,7 @@ def say(answer):
 device = sys.argv[1]
 try:
     import torch
-except ImportError as error:
+except Exception as error:  # not there, or a library that it needs is not
     say(json.dumps({"error": str(error)}))
     sys.exit(0)
 if device == "cuda" and not torch.cuda.is_available():

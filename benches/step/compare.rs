@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::record::Record;
 use crate::row::Row;
-use crate::table::{best, name};
+use crate::table::name;
 
 /// Smaller moves than this are noise, whatever the samples say.
 const NOISE: f64 = 0.05;
@@ -18,6 +18,13 @@ pub fn compare(old: &Record, new: &Record) -> String {
             _ = writeln!(out, "- {which}: {}, {}", record.date, record.environment);
         }
         out += "\n";
+    }
+    if old.cut != new.cut {
+        _ = writeln!(out, "The probe chose another cut: {:?}, before {:?}.\n", new.cut, old.cut);
+    }
+    if old.limit_kernels != new.limit_kernels {
+        let [a, b] = [&new.limit_kernels, &old.limit_kernels].map(|kernels| kernels.join(" and "));
+        _ = writeln!(out, "The limit was measured by other kernels: {a}, before {b}.\n");
     }
     let (mut moved, mut same, mut missing) = (Vec::new(), 0, 0);
     for row in new.results.iter().chain(&new.growth) {
@@ -46,14 +53,15 @@ pub fn compare(old: &Record, new: &Record) -> String {
             row.format,
             row.layout.name(),
             row.variant.name(),
-            best(before).median,
-            best(row).median,
+            before.spread_beside(row).median,
+            row.spread_beside(before).median,
             row.ratio(before),
         );
     }
+    let gone = old.results.iter().chain(&old.growth).count() - moved.len() - same;
     _ = writeln!(
         out,
-        "\n{} rows moved by more than {:.0} % and out of the older samples, {same} did not, {missing} are new.",
+        "\n{} rows moved by more than {:.0} % and out of the older samples, {same} did not, {missing} are new, {gone} are gone.",
         moved.len(),
         NOISE * 100.0
     );
@@ -62,6 +70,6 @@ pub fn compare(old: &Record, new: &Record) -> String {
 
 fn has_moved(before: &Row, now: &Row) -> bool {
     let by = now.ratio(before);
-    let (before, now) = (best(before), best(now).median);
+    let (before, now) = (before.spread_beside(now), now.spread_beside(before).median);
     (by - 1.0).abs() > NOISE && !(before.min..=before.max).contains(&now)
 }

@@ -53,6 +53,10 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<(), String> {
     // Before minutes of measuring, not after.
     let old: Option<Record> = args.compare.as_deref().map(read).transpose()?;
+    for path in args.json.iter().chain(&args.svg) {
+        let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        opened.map_err(|e| format!("{}: {e}", path.display()))?;
+    }
     let record = run::run(args)?;
     println!("{}", table::markdown(&record));
     if let Some(old) = &old {

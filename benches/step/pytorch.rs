@@ -1,13 +1,16 @@
 //! PyTorch, if there is one, in a process of its own that runs a step whenever it is asked.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::shapes::Shape;
 
+/// It takes seconds to load; what takes longer than this hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
 const SCRIPT: &str = include_str!("../peers/pytorch.py");
 
 /// What ran.
@@ -20,8 +23,9 @@ pub struct Version {
 
 pub struct PyTorch {
     child: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
+    input: ChildStdin,
+    /// Its lines, from a thread of its own, so that waiting for one can end.
+    output: Receiver<String>,
     pub version: Version,
 }
 
@@ -45,10 +49,15 @@ impl PyTorch {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(format!("{python}: no pipes"));
         };
+        let (send, receive) = sync_channel(16);
+        std::thread::spawn(move || {
+            let lines = BufReader::new(output).lines().map_while(Result::ok);
+            lines.map(|line| send.send(line)).take_while(Result::is_ok).count()
+        });
         let mut this = Self {
             child,
-            input: Some(input),
-            output: BufReader::new(output),
+            input,
+            output: receive,
             version: Version { torch: String::new(), device: String::new(), threads: 0 },
         };
         let answer = this.answer()?;
@@ -71,30 +80,29 @@ impl PyTorch {
     /// One step.
     pub fn run(&mut self) -> Result<Duration, String> {
         let answer = self.ask("go")?;
-        let milliseconds: f64 = answer.parse().map_err(|e| format!("PyTorch: \"{answer}\": {e}"))?;
-        Ok(Duration::from_secs_f64(milliseconds * 1e-3))
+        let milliseconds = answer.parse().ok().filter(|ms: &f64| *ms > 0.0);
+        let time = milliseconds.and_then(|ms| Duration::try_from_secs_f64(ms * 1e-3).ok());
+        time.ok_or_else(|| format!("PyTorch answered \"{answer}\" in place of milliseconds"))
     }
 
     fn ask(&mut self, line: &str) -> Result<String, String> {
-        let input = self.input.as_mut().ok_or("PyTorch: its input is closed")?;
-        writeln!(input, "{line}").and_then(|()| input.flush()).map_err(|e| format!("PyTorch: {e}"))?;
+        writeln!(self.input, "{line}")
+            .and_then(|()| self.input.flush())
+            .map_err(|e| format!("PyTorch: {e}"))?;
         self.answer()
     }
 
     fn answer(&mut self) -> Result<String, String> {
-        let mut answer = String::new();
-        self.output.read_line(&mut answer).map_err(|e| format!("PyTorch: {e}"))?;
-        if answer.is_empty() {
-            return Err("PyTorch stopped without an answer".into());
+        match self.output.recv_timeout(PATIENCE) {
+            Ok(line) => Ok(line.trim().to_owned()),
+            Err(_) => Err("PyTorch stopped, or takes too long".into()),
         }
-        Ok(answer.trim().to_owned())
     }
 }
 
 impl Drop for PyTorch {
     fn drop(&mut self) {
-        // Its input ends, and with it the process.
-        self.input = None;
+        _ = self.child.kill();
         _ = self.child.wait();
     }
 }

@@ -101,11 +101,13 @@ impl Row {
             == (&other.shape, &other.format, other.layout, other.scale_down)
     }
 
-    /// This row's time over the other's: by the GPU's clock if both have it.
+    /// This row's time over the other's.
     pub fn ratio(&self, other: &Self) -> f64 {
-        match (self.gpu_ms, other.gpu_ms) {
-            (Some(a), Some(b)) => a.median / b.median,
-            _ => self.wall_ms.median / other.wall_ms.median,
-        }
+        self.spread_beside(other).median / other.spread_beside(self).median
+    }
+
+    /// This row's times for a comparison with another: by the GPU's clock if both have it.
+    pub fn spread_beside(&self, other: &Self) -> Spread {
+        self.gpu_ms.filter(|_| other.gpu_ms.is_some()).unwrap_or(self.wall_ms)
     }
 }

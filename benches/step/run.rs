@@ -39,7 +39,7 @@ pub fn run(args: &Args) -> Result<Record, String> {
         Session { args, clock: &clock, limit: &limit, bar: &bar, pytorch: Vec::new(), tell: Vec::new() };
     let results = session.models()?;
     let growth = session.growth()?;
-    let sets = session.sets()?;
+    let sets = session.sets(&results)?;
     let (pytorch, tell) = (session.pytorch, session.tell);
     bar.finish_and_clear();
     for line in tell {
@@ -207,24 +207,29 @@ impl Session<'_> {
         Ok(rows)
     }
 
-    fn sets(&mut self) -> Result<Vec<sets::SetRow>, String> {
+    fn sets(&mut self, results: &[Row]) -> Result<Vec<sets::SetRow>, String> {
         let mut rows = Vec::new();
         let scale_down = self.args.scale_down.unwrap_or(1);
         let three_hundred = Shape::new("300-of-1024", vec![1024; 300]);
-        let [one, two] = [1, 2].map(|optimizers| (three_hundred.clone(), optimizers, self.args.many_rounds));
-        let models = models().into_iter().map(|m| (m.scaled_down(scale_down), 1, self.args.rounds.measured));
-        for (shape, optimizers, rounds) in [one, two].into_iter().chain(models) {
-            let only = self.args.only.as_deref().unwrap_or("");
-            if shape.tensors.len() > self.args.most_tensors || !shape.name.contains(only) {
+        let many = self.args.many_rounds;
+        let own = [1, 2].map(|optimizers| (three_hundred.clone(), optimizers, 1, many));
+        let few = self.args.rounds.measured;
+        let models = models().into_iter().map(|model| (model, 1, scale_down, few));
+        let only = self.args.only.as_deref().unwrap_or("");
+        for (model, optimizers, scale_down, rounds) in own.into_iter().chain(models) {
+            if model.tensors.len() > self.args.most_tensors || !model.name.contains(only) {
                 continue;
             }
             for layout in Layout::ALL {
-                self.bar.set_message(format!("sets: {} {}", shape.name, layout.name()));
+                self.bar.set_message(format!("sets: {} {}", model.name, layout.name()));
                 self.bar.tick();
-                match sets::measure(self.clock, &shape, layout, optimizers, rounds) {
-                    Ok(row) => rows.push(row),
-                    Err(why) => self.tell.push(format!("{} does not fit: {why}", shape.name)),
-                }
+                // What had room for every variant has room for this.
+                let fitted =
+                    |r: &&Row| r.shape == model.name && (r.layout, r.format.as_str()) == (layout, "f32");
+                let scale_down = results.iter().find(fitted).map_or(scale_down, |row| row.scale_down);
+                let shape = model.scaled_down(scale_down);
+                let measured = sets::measure(self.clock, &shape, layout, (optimizers, scale_down), rounds);
+                rows.push(measured.map_err(|e| format!("the sets of {}: {e}", shape.name))?);
             }
         }
         Ok(rows)

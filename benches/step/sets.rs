@@ -17,6 +17,8 @@ pub struct SetRow {
     pub layout: Layout,
     pub tensors: u64,
     pub elements: u64,
+    /// Each tensor is this many times shorter than the model's.
+    pub scale_down: u64,
     /// 2: half of the tensors each for two optimizers, recorded with the scale update.
     pub optimizers: u64,
     pub build_us: Spread,
@@ -35,7 +37,7 @@ pub fn measure(
     clock: &Clock,
     shape: &Shape,
     layout: Layout,
-    optimizers: usize,
+    (optimizers, scale_down): (usize, u64),
     rounds: usize,
 ) -> Result<SetRow, String> {
     let gpu = &clock.gpu;
@@ -103,6 +105,7 @@ pub fn measure(
         layout,
         tensors: shape.tensors.len() as u64,
         elements: shape.elements(),
+        scale_down,
         optimizers: optimizers as u64,
         build_us,
         rebind_us,

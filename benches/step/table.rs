@@ -117,7 +117,7 @@ fn sets(out: &mut String, record: &Record) {
         _ = writeln!(
             out,
             "| {}, {} tensors | {} | {} | {:.0} | {:.0} | {:.1} | {:.1} | {:.1} KiB | {:.3} % |",
-            row.shape,
+            scaled(&row.shape, row.scale_down),
             row.tensors,
             row.layout.name(),
             row.optimizers,
@@ -133,9 +133,13 @@ fn sets(out: &mut String, record: &Record) {
 
 /// The model's name, and how much smaller than the model it is.
 pub fn name(row: &Row) -> String {
-    match row.scale_down {
-        1 => row.shape.clone(),
-        n => format!("{} / {n}", row.shape),
+    scaled(&row.shape, row.scale_down)
+}
+
+fn scaled(shape: &str, scale_down: u64) -> String {
+    match scale_down {
+        1 => shape.to_owned(),
+        n => format!("{shape} / {n}"),
     }
 }
 

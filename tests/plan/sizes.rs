@@ -175,7 +175,7 @@ fn quads_where_they_fit() {
         assert_eq!(accesses(format, 0, of(400), &limits(|l| l.tile_words = 1022)), [(Words, 400 * per_word)]);
         assert_eq!(accesses(format, 0, of(400), &limits(|l| l.window_align = 8)), [(Words, 400 * per_word)]);
     }
-    // The last word of an odd tensor is half another's.
+    // The last word of an odd tensor is its own by half.
     let odd = accesses(Format::F16, 0, 2 * 16_388 - 1, &webgpu);
     assert_eq!(odd, [(Quads, 2 * 16_384), (Words, 7)]);
 }

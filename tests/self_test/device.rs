@@ -25,6 +25,16 @@ fn it_holds_on_every_adapter_and_again() {
     }
 }
 
+/// So that an engine can turn the measurement off afterwards.
+#[test]
+fn it_does_not_measure_how_to_cut() {
+    for gpu in gpus() {
+        let fresh = Context::new(gpu.context.device(), gpu.context.queue()).unwrap();
+        assert!(fresh.self_test().unwrap().holds());
+        assert_eq!(fresh.environment().probed, None);
+    }
+}
+
 #[test]
 fn it_holds_with_the_least_limits_and_with_runtime_checks() {
     for adapter in adapters::named("all").unwrap() {
