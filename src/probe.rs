@@ -14,17 +14,18 @@ pub(crate) const WORTH_TILES: u32 = 256;
 /// Scratch gradients: zeros, which cost what others cost.
 const BUFFERS: u32 = 8;
 const BUFFER_WORDS: u64 = 1 << 18;
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 /// A round is long enough for the way to the device and back not to count, on all but the fastest.
 const ENOUGH: Duration = Duration::from_millis(5);
 const MOST_STEPS: u32 = 32;
-/// Tiles that may suit a device better than the 16384 words of [`PlanLimits::from_device`].
+/// Tiles that may suit a device better than the 16384 words of [`PlanLimits::from_device`]. Windows are compared at the last:
+/// there the fixed cost of a tile hides least.
 const OTHER_TILES: [u32; 3] = [8192, 32_768, 131_072];
 /// Less of a gain is taken for noise.
 const CLEARLY: f64 = 0.85;
-/// Choosing between eight windows costs next to nothing, or as much again and more where a driver runs every side of a
+/// Choosing between eight windows costs next to nothing, or half as much again and more where a driver runs every side of a
 /// branch.
-const CHOICE_COSTS: f64 = 1.5;
+const CHOICE_COSTS: f64 = 1.25;
 /// There a dispatch costs about as much as a choice between four.
 const WINDOWS_IF_COSTLY: u32 = 4;
 const LONE_TILES_IF_COSTLY: u64 = 1;
@@ -98,10 +99,11 @@ fn probe(context: &Context, limits: PlanLimits) -> Result<Tuning, Error> {
         builder.build(context)
     };
     let choosing = BUFFERS.min(limits.windows_per_dispatch);
-    let mut sets = vec![cut(limits.tile_words, 1)?, cut(limits.tile_words, choosing)?];
+    let mut sets = vec![cut(limits.tile_words, 1)?];
     for tile_words in OTHER_TILES {
         sets.push(cut(tile_words, 1)?);
     }
+    sets.push(cut(OTHER_TILES[OTHER_TILES.len() - 1], choosing)?);
     // The first steps compile, on drivers that compile when they must.
     for set in &sets {
         time(context, set, 1)?;
@@ -114,15 +116,17 @@ fn probe(context: &Context, limits: PlanLimits) -> Result<Tuning, Error> {
             *best = time(context, set, steps.clamp(1, MOST_STEPS))?.min(*best);
         }
     }
-    Ok(choose(limits, best[0], best[1], &best[2..]))
+    let [usual, others @ .., choosing] = &best[..] else { return Ok(Tuning::untried(&limits)) };
+    Ok(choose(limits, *usual, others, *choosing))
 }
 
-/// `one`: the usual tile, a window a dispatch; `choosing`: several windows a dispatch; `others`: other tiles.
-fn choose(limits: PlanLimits, one: Duration, choosing: Duration, others: &[Duration]) -> Tuning {
-    let (one, choosing) = (one.as_secs_f64(), choosing.as_secs_f64());
+/// `usual`: the usual tile, a window a dispatch; `others`: other tiles; `choosing`: the last of them, with several windows a
+/// dispatch.
+fn choose(limits: PlanLimits, usual: Duration, others: &[Duration], choosing: Duration) -> Tuning {
+    let (one, last) = (usual.as_secs_f64(), others.last().unwrap_or(&usual).as_secs_f64());
     let fastest = OTHER_TILES.into_iter().zip(others).min_by_key(|(_, time)| **time);
     let tile_words = fastest.filter(|(_, time)| time.as_secs_f64() < one * CLEARLY).map(|(tile, _)| tile);
-    let costly = choosing > one * CHOICE_COSTS;
+    let costly = choosing.as_secs_f64() > last * CHOICE_COSTS;
     let usual = (limits.windows_per_dispatch, limits.lone_window_tiles);
     let (windows_per_dispatch, lone_window_tiles) =
         if costly { (WINDOWS_IF_COSTLY.min(usual.0), LONE_TILES_IF_COSTLY) } else { usual };
@@ -154,9 +158,9 @@ mod tests {
         PlanLimits::webgpu()
     }
 
-    fn chosen(one: u64, choosing: u64, others: [u64; 3]) -> (u32, u32, u64) {
+    fn chosen(usual: u64, others: [u64; 3], choosing: u64) -> (u32, u32, u64) {
         let ms = Duration::from_millis;
-        let tuning = choose(limits(), ms(one), ms(choosing), &others.map(ms));
+        let tuning = choose(limits(), ms(usual), &others.map(ms), ms(choosing));
         assert!(tuning.probed);
         (tuning.tile_words, tuning.windows_per_dispatch, tuning.lone_window_tiles)
     }
@@ -164,14 +168,18 @@ mod tests {
     #[test]
     fn a_clear_gain_is_taken() {
         let (windows, lone) = (limits().windows_per_dispatch, limits().lone_window_tiles);
-        assert_eq!(chosen(100, 100, [100, 100, 100]), (16_384, windows, lone));
-        assert_eq!(chosen(100, 149, [86, 90, 86]), (16_384, windows, lone));
-        assert_eq!(chosen(100, 100, [90, 70, 60]), (131_072, windows, lone));
-        assert_eq!(chosen(100, 100, [50, 70, 60]), (8192, windows, lone));
-        assert_eq!(chosen(100, 151, [100, 100, 100]), (16_384, 4, 1));
-        assert_eq!(chosen(100, 400, [100, 100, 84]), (131_072, 4, 1));
+        assert_eq!(chosen(100, [100, 100, 100], 100), (16_384, windows, lone));
+        assert_eq!(chosen(100, [86, 90, 88], 109), (16_384, windows, lone));
+        assert_eq!(chosen(100, [90, 70, 60], 60), (131_072, windows, lone));
+        assert_eq!(chosen(100, [50, 70, 60], 60), (8192, windows, lone));
+        assert_eq!(chosen(100, [100, 100, 100], 126), (16_384, 4, 1));
+        assert_eq!(chosen(100, [100, 100, 84], 106), (131_072, 4, 1));
+    }
+
+    #[test]
+    fn no_more_windows_than_the_device_has() {
         let few = PlanLimits { windows_per_dispatch: 2, ..limits() };
         let ms = Duration::from_millis;
-        assert_eq!(choose(few, ms(100), ms(400), &[ms(100); 3]).windows_per_dispatch, 2);
+        assert_eq!(choose(few, ms(100), &[ms(100); 3], ms(400)).windows_per_dispatch, 2);
     }
 }
