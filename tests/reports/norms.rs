@@ -104,7 +104,7 @@ fn a_norm_is_that_of_the_quads_and_the_rest() {
         for ((name, _, bytes), page) in all.iter().zip(&pages) {
             let slice =
                 TensorSlice { buffer: page, offset: 0, len: bytes.len() as u64 / 4, format: Format::F32 };
-            builder = builder.tensor(name.clone(), slice);
+            builder = builder.tensor(*name, slice);
         }
         let set = builder.build(gpu).unwrap();
         assert_eq!(set.plan().segments.iter().map(|s| s.tensor).collect::<Vec<_>>(), [0, 1, 0]);
