@@ -1,4 +1,4 @@
-// How f16 elements are written: narrowed with integers, because a driver may round a conversion as it likes.
+// How f16 elements are written: rounded by hand, because a driver may round a conversion as it likes.
 
 // The new word's bits of one element, from its new magnitude (f32 bits, below f16's overflow) and the old word.
 fn place(magnitude: vec4<u32>, words: vec4<u32>, half: u32) -> vec4<u32> {
