@@ -1,20 +1,19 @@
-// Multiplies every gradient by the factor of the verdict, in place: one rounding to f32, then one into the format.
+// Multiplies every gradient by its factor, in place: one rounding to f32, then one into the format. Where factor and
+// limit of an element come from stands in factors/.
 //
 // One hardware multiply is right unless what it reads or returns lies near the smallest normal, where the unit may flush
 // it, or the factor lies outside f32. A thread that meets such an element leaves the block of words for a second loop that
 // multiplies with integers.
-
-@group(0) @binding(1) var<storage, read> verdict: Verdict;
 
 struct Scaled {
     words: vec4<u32>,
     suspect: vec4<bool>,
 }
 
-fn scale_words(words: vec4<u32>, factor: f32, tiny: u32) -> Scaled {
+fn scale_words(words: vec4<u32>, work: Work, tiny: u32) -> Scaled {
     var scaled = Scaled(vec4<u32>(0u), vec4<bool>(false));
     for (var half = 0u; half < ELEMENTS_PER_WORD; half += 1u) {
-        scaled.words |= multiply(words, half, factor);
+        scaled.words |= multiply(words, half, work.factor, work.clip_value);
         scaled.suspect |= suspect(words, half, tiny);
     }
     return scaled;
@@ -22,17 +21,17 @@ fn scale_words(words: vec4<u32>, factor: f32, tiny: u32) -> Scaled {
 
 // The f32 bits below which a magnitude or its product with the factor is no safe normal number: 2^-125 over the power of
 // two in the factor, and never less than 2^-126.
-fn tiny_magnitude() -> u32 {
-    let exponent = -125 - (verdict.factor_exponent + 23) + 127;
+fn tiny_magnitude(factor_exponent: i32) -> u32 {
+    let exponent = -125 - (factor_exponent + 23) + 127;
     return u32(clamp(exponent, 1, 255)) << 23u;
 }
 
-fn scale_word_exactly(word: u32) -> u32 {
-    let factor = R24(verdict.factor_significand, verdict.factor_exponent);
+fn scale_word_exactly(word: u32, work: Work) -> u32 {
+    let factor = R24(work.factor_significand, work.factor_exponent);
     var scaled = 0u;
     for (var half = 0u; half < ELEMENTS_PER_WORD; half += 1u) {
         let product = multiply_bits(widen(unsigned(vec4<u32>(word), half)).x, factor);
-        scaled |= place(vec4<u32>(product), vec4<u32>(word), half).x;
+        scaled |= place(clip(vec4<u32>(product), work.clip_value), vec4<u32>(word), half).x;
     }
     return scaled;
 }
@@ -44,23 +43,26 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let index = group.x + group.y * groups.x;
-    if index >= dispatch.tile_count || verdict.apply == 0u {
+    if index >= dispatch.tile_count {
         return;
     }
-    let exact = verdict.apply == 2u;
     let tile = find_tile(index);
-    let factor = verdict.factor;
-    let tiny = tiny_magnitude();
+    let work = work_of(tile);
+    if work.apply == 0u {
+        return;
+    }
+    let exact = work.apply == 2u;
+    let tiny = tiny_magnitude(work.factor_exponent);
     // A bit per block. A tile has 32 at most.
     var left = 0u;
     var bit = 1u;
     for (var start = tile.begin; start < tile.end; start += BLOCK_WORDS) {
         let places = block_places(start, lane);
         let words = read_block(tile, places);
-        let a = scale_words(words.a, factor, tiny);
-        let b = scale_words(words.b, factor, tiny);
-        let c = scale_words(words.c, factor, tiny);
-        let d = scale_words(words.d, factor, tiny);
+        let a = scale_words(words.a, work, tiny);
+        let b = scale_words(words.b, work, tiny);
+        let c = scale_words(words.c, work, tiny);
+        let d = scale_words(words.d, work, tiny);
         if exact || any(a.suspect | b.suspect | c.suspect | d.suspect) {
             left |= bit;
         } else {
@@ -79,7 +81,7 @@ fn main(
             let at = place_of(start, lane, k);
             if at < tile.end {
                 let word = read_word(tile.slot, at);
-                let scaled = merge(tile, vec4<u32>(at), vec4<u32>(word), vec4<u32>(scale_word_exactly(word)));
+                let scaled = merge(tile, vec4<u32>(at), vec4<u32>(word), vec4<u32>(scale_word_exactly(word, work)));
                 write_word(tile.slot, at, scaled.x);
             }
         }

@@ -73,6 +73,17 @@ fn r24_round(a: Wide, exponent: i32, sticky: bool) -> R24 {
     return R24(q, exponent + i32(s));
 }
 
+// v * 2^exponent for a 128-bit v (highest word first), rounded to 24 bits.
+fn r24_round_128(v: vec4<u32>, exponent: i32) -> R24 {
+    var w = v;
+    var e = exponent + 64;
+    for (var i = 0u; i < 2u && w.x == 0u; i += 1u) {
+        w = vec4<u32>(w.y, w.z, w.w, 0u);
+        e -= 32;
+    }
+    return r24_round(Wide(w.x, w.y), e, w.z != 0u || w.w != 0u);
+}
+
 // The exact value of a finite f32 that is not negative, from its bits.
 fn r24_from_bits(bits: u32) -> R24 {
     let field = bits >> 23u;

@@ -18,8 +18,13 @@ fn raise_sum(sum: Sum, top: u32) -> Sum {
     return Sum(to, rise(sum.low, to - sum.top), rise(sum.high, to - sum.top));
 }
 
-fn add_tile(sum: Sum, part: Partial) -> Sum {
-    let cell = part.largest / (CELL_BINADES << 23u);
+// Binades of an element that a cell spans: squares have twice as many.
+fn cell_binades(norm_type: u32) -> u32 {
+    return select(11u, 22u, norm_type == NORM_L1);
+}
+
+fn add_tile(sum: Sum, part: Partial, norm_type: u32) -> Sum {
+    let cell = part.largest / (cell_binades(norm_type) << 23u);
     var next = raise_sum(sum, cell);
     let digits = rise(vec4<u32>(part.digit_0, part.digit_1, part.digit_2, part.digit_3), next.top - cell);
     let bytes = (vec4<u32>(part.carries) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(0xffu);
@@ -42,6 +47,12 @@ fn add_up(lane: u32, sum: Sum) -> u32 {
     let raised = raise_sum(sum, top);
     low[lane] = raised.low;
     high[lane] = raised.high;
+    add_lanes(lane);
+    return top;
+}
+
+// Adds up `low` and `high` over all threads, into the first. Call from all threads.
+fn add_lanes(lane: u32) {
     for (var stride = THREADS / 2u; stride > 0u; stride /= 2u) {
         workgroupBarrier();
         if lane < stride {
@@ -50,11 +61,15 @@ fn add_up(lane: u32, sum: Sum) -> u32 {
             low[lane] = added;
         }
     }
-    return top;
 }
 
-// The square root of the sum of digit_i * 2^(22 (top - i) - 254), rounded to 24 bits, from what add_up left.
-fn norm_scaled(top: u32) -> R24 {
+// The norm before the division by the scale, rounded to 24 bits, from what add_up left: of an L2 norm the square root of
+// the sum of digit_i * 2^(22 (top - i) - 254), of an L1 norm the sum of digit_i * 2^(22 (top - i) - 127). `largest`: the
+// largest magnitude, as f32 bits, which is the Linf norm.
+fn norm_scaled(top: u32, norm_type: u32, largest: u32) -> R24 {
+    if norm_type == NORM_INF {
+        return r24_from_bits(largest);
+    }
     var v = vec4<u32>(0u);
     for (var i = 0u; i < 4u; i += 1u) {
         // v * 2^22 + digit: 128 bits suffice, since the planner keeps a set below 2^39 elements.
@@ -71,5 +86,9 @@ fn norm_scaled(top: u32) -> R24 {
         let y = v.y + u32(z < v.z) + u32(z_carried < z);
         v = vec4<u32>(v.x + u32(y < v.y), y, z_carried, w);
     }
-    return r24_sqrt(v, 22 * (i32(top) - 3) - 254);
+    let exponent = 22 * (i32(top) - 3);
+    if norm_type == NORM_L1 {
+        return r24_round_128(v, exponent - 127);
+    }
+    return r24_sqrt(v, exponent - 254);
 }

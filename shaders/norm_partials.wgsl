@@ -1,5 +1,5 @@
-// Reads every gradient once and leaves one partial per tile: the exact sum of squares as 22-bit digits, the largest
-// magnitude, and what was not finite.
+// Reads every gradient once and leaves one partial per tile: the exact sum of terms (squares, or magnitudes for an L1
+// norm) as 22-bit digits, the largest magnitude, and what was not finite.
 //
 // Each thread keeps the digits of the four highest cells it has met. A larger element moves the window up; what falls
 // out below is what the definition drops. Blocks of words with something nonfinite, or so small that subnormals count,
@@ -152,13 +152,12 @@ fn fence(v: vec4<f32>) -> vec4<f32> {
     return bitcast<vec4<f32>>(bitcast<vec4<u32>>(v) ^ vec4<u32>(dispatch.zero));
 }
 
-// The squares of four magnitudes in units of a cell (`unit` turns its magnitudes into 1 to 2^11), below 2^22.
-fn squares(magnitude: vec4<u32>, unit: f32) -> vec4<f32> {
-    let x = bitcast<vec4<f32>>(magnitude) * unit;
-    return fence(x * x);
+// The terms of four magnitudes in units of a cell (`unit` turns its magnitudes into 1 to 2^CELL_BINADES), below 2^22.
+fn terms(magnitude: vec4<u32>, unit: f32) -> vec4<f32> {
+    return fence(term(bitcast<vec4<f32>>(magnitude) * unit));
 }
 
-// Digits of squares, summed in two columns; the highest cell first.
+// Digits of terms, summed in two columns; the highest cell first.
 struct Digits {
     cell_0: vec2<u32>,
     cell_1: vec2<u32>,
@@ -166,10 +165,10 @@ struct Digits {
     cell_3: vec2<u32>,
 }
 
-// Adds the digits of four squares. One vector at a time, because sixteen squares at once would not fit registers.
-fn add_digits(sum: Digits, square: vec4<f32>) -> Digits {
-    let digit_0 = floor(square);
-    let rest_1 = (square - digit_0) * 4194304.0;
+// Adds the digits of four terms. One vector at a time, because sixteen of them at once would not fit registers.
+fn add_digits(sum: Digits, value: vec4<f32>) -> Digits {
+    let digit_0 = floor(value);
+    let rest_1 = (value - digit_0) * 4194304.0;
     let digit_1 = floor(rest_1);
     let rest_2 = (rest_1 - digit_1) * 4194304.0;
     let digit_2 = floor(rest_2);
@@ -188,15 +187,15 @@ fn digit_bits(digit: vec4<f32>) -> vec2<u32> {
     return bitcast<vec2<u32>>((digit.xy + digit.zw) + vec2<f32>(8388608.0));
 }
 
-// Digits of sixteen squares, summed, highest cell first.
+// Digits of sixteen terms, summed, highest cell first.
 fn block_digits(a: vec4<u32>, b: vec4<u32>, c: vec4<u32>, d: vec4<u32>, unit: f32) -> vec4<u32> {
     // What the upper parts of four times digit_bits add up to.
     let start = vec2<u32>(0xd4000000u);
     var sum = Digits(start, start, start, start);
-    sum = add_digits(sum, squares(a, unit));
-    sum = add_digits(sum, squares(b, unit));
-    sum = add_digits(sum, squares(c, unit));
-    sum = add_digits(sum, squares(d, unit));
+    sum = add_digits(sum, terms(a, unit));
+    sum = add_digits(sum, terms(b, unit));
+    sum = add_digits(sum, terms(c, unit));
+    sum = add_digits(sum, terms(d, unit));
     return vec4<u32>(
         sum.cell_0.x + sum.cell_0.y,
         sum.cell_1.x + sum.cell_1.y,
@@ -226,9 +225,9 @@ fn take_one(tile: Tile, window: Window, word: u32, half: u32, index: u32) -> Win
         // A driver may read a subnormal as 0: take it from its integer significand.
         x = f32(magnitude) * bitcast<f32>((105u - CELL_BINADES * next.top) << 23u);
     }
-    let square = fence(vec4<f32>(x * x, 0.0, 0.0, 0.0));
+    let value = fence(term(vec4<f32>(x, 0.0, 0.0, 0.0)));
     let start = vec2<u32>(0xb5000000u);
-    let sum = add_digits(Digits(start, start, start, start), square);
+    let sum = add_digits(Digits(start, start, start, start), value);
     next.digits += vec4<u32>(
         sum.cell_0.x + sum.cell_0.y,
         sum.cell_1.x + sum.cell_1.y,

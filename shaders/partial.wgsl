@@ -1,7 +1,6 @@
 // What norm_partials leaves of one tile for norm_finish.
 
 const NONFINITE = 0x7f800000u;
-const CELL_BINADES = 11u;
 const NO_ELEMENT = 0xffffffffu;
 
 struct Partial {

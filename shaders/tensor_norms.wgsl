@@ -1,4 +1,5 @@
-// The norm of each tensor by itself, for a report: one workgroup a tensor, from the partials of the read pass.
+// The norm of each tensor by itself, for a report or for clipping by it: one workgroup a tensor, from the partials of the
+// read pass.
 
 // The tiles of a tensor: a run of them, and another if its end is read in another way.
 struct Range {
@@ -10,19 +11,19 @@ struct Range {
 
 struct Norms {
     tensor_count: u32,
+    // The tiles of a format lie together: f32 first, f16 from here, bf16 from there.
+    first_f16: u32,
+    first_bf16: u32,
 }
-
-// Significand and exponent; a tensor that holds NaN or infinity has the significand NO_NORM.
-const NO_NORM = 0xffffffffu;
 
 @group(0) @binding(0) var<storage, read> ranges: array<Range>;
 @group(0) @binding(1) var<storage, read> partials: array<Partial>;
-@group(0) @binding(2) var<storage, read_write> norms: array<R24>;
+@group(0) @binding(2) var<storage, read_write> clips: array<TensorClip>;
 @group(0) @binding(3) var<uniform> info: Norms;
 // The loss scale, as f32 bits.
 @group(1) @binding(1) var<uniform> loss_scale: vec4<u32>;
 
-var<workgroup> bad: atomic<u32>;
+var<workgroup> tensor_largest: atomic<u32>;
 
 @compute @workgroup_size(256)
 fn main(
@@ -35,7 +36,7 @@ fn main(
         return;
     }
     if lane == 0u {
-        atomicStore(&bad, 0u);
+        atomicStore(&tensor_largest, 0u);
     }
     workgroupBarrier();
     let range = ranges[tensor];
@@ -43,18 +44,17 @@ fn main(
     for (var tile = lane; tile < range.tile_count + range.rest_count; tile += THREADS) {
         let rest = range.rest_tile + tile - range.tile_count;
         let part = partials[select(range.first_tile + tile, rest, tile >= range.tile_count)];
-        if part.largest >= NONFINITE {
-            atomicStore(&bad, 1u);
-        }
-        sum = add_tile(sum, part);
+        atomicMax(&tensor_largest, part.largest);
+        sum = add_tile(sum, part, limit.norm_type);
     }
     let top = add_up(lane, sum);
     if lane == 0u {
+        let largest = atomicLoad(&tensor_largest);
         let inverse = r24_div(R24_ONE, r24_from_bits(loss_scale.x));
-        let norm = r24_mul(norm_scaled(top), inverse);
-        norms[tensor] = norm;
-        if atomicLoad(&bad) != 0u {
-            norms[tensor] = R24(NO_NORM, 0);
-        }
+        let norm = r24_mul(norm_scaled(top, limit.norm_type, largest), inverse);
+        clips[tensor].norm_significand = select(norm.significand, NO_NORM, largest >= NONFINITE);
+        clips[tensor].norm_exponent = norm.exponent;
+        clips[tensor].largest = largest;
+        clips[tensor].format = u32(range.first_tile >= info.first_f16) + u32(range.first_tile >= info.first_bf16);
     }
 }

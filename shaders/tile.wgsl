@@ -25,6 +25,7 @@ struct Tile {
     begin: u32,
     whole: u32,
     end: u32,
+    tensor: u32,
 }
 
 struct Block {
@@ -71,5 +72,5 @@ fn find_tile(index: u32) -> Tile {
     let begin = (tile - table[segment + 3u]) * dispatch.tile_words;
     let end = min(begin + dispatch.tile_words, words);
     let whole = min(end, elements / ELEMENTS_PER_WORD);
-    return Tile(tile, table[segment], first_word + begin, first_word + whole, first_word + end);
+    return Tile(tile, table[segment], first_word + begin, first_word + whole, first_word + end, table[segment + 4u]);
 }

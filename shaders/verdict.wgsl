@@ -16,7 +16,7 @@ struct Verdict {
     // The exact factor is factor_significand * 2^factor_exponent; likewise the next two pairs.
     factor_significand: u32,
     factor_exponent: i32,
-    // L2 norm of the unscaled gradients before clipping.
+    // Norm of the unscaled gradients before clipping: L2, or what the step was told.
     norm_significand: u32,
     norm_exponent: i32,
     coefficient_significand: u32,

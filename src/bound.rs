@@ -3,7 +3,7 @@
 use crate::compiled::{DispatchUniform, STRIDE, Scratch, uniform};
 use crate::context::{Shared, group, guarded};
 use crate::grad_set::Tensor;
-use crate::plan::{Dispatch, Plan, PlanTensor, Window};
+use crate::plan::{Access, Dispatch, Plan, PlanTensor, Window};
 use crate::shader::Kernel;
 use crate::{Error, Format};
 
@@ -23,6 +23,8 @@ pub(crate) struct Bound {
     pub read: wgpu::BindGroup,
     pub write: wgpu::BindGroup,
     pub groups: (u32, u32),
+    /// What its kernels are made for.
+    pub shape: (Format, Access, u32),
 }
 
 /// Binds the windows of every dispatch.
@@ -58,7 +60,8 @@ pub(crate) fn bind(
         });
         let (read, write) =
             groups.map_err(|refused| gradients.blame(shared, plan, dispatch, scratch).unwrap_or(refused))?;
-        bound.push(Bound { norm_partials, apply, read, write, groups: dispatch.groups });
+        let shape = (format, access, count);
+        bound.push(Bound { norm_partials, apply, read, write, groups: dispatch.groups, shape });
     }
     Ok(bound)
 }

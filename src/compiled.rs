@@ -4,10 +4,12 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::bound::{Bound, Gradients, bind, padded};
 use crate::context::{Shared, empty, filled, group, guarded};
-use crate::plan::{PARTIAL_BYTES, Plan, PlanTensor};
+use crate::per_tensor::PerTensor;
+use crate::plan::{Access, PARTIAL_BYTES, Plan, PlanTensor};
 use crate::report::{CENSUS_BYTES, VERDICT_BYTES, verdict_of};
 use crate::shader::Kernel;
-use crate::{Error, grad_set::not_run};
+use crate::shard::Shard;
+use crate::{Error, Format, NormType, grad_set::not_run};
 
 /// Uniform slots and spare windows are this far apart: WebGPU's largest alignment.
 pub(crate) const STRIDE: u64 = 256;
@@ -38,8 +40,8 @@ struct FinishUniform {
 /// The buffers that a set owns beside its report.
 #[derive(Debug)]
 pub(crate) struct Scratch {
-    table: wgpu::Buffer,
-    partials: wgpu::Buffer,
+    pub table: wgpu::Buffer,
+    pub partials: wgpu::Buffer,
     /// One slot for norm_finish, then one a dispatch.
     uniforms: wgpu::Buffer,
     /// Stands in for windows that a dispatch does not use.
@@ -93,23 +95,24 @@ pub(crate) struct Compiled {
     pub plan: Plan,
     pub layout: Vec<PlanTensor>,
     pub norm_finish: wgpu::BindGroup,
-    scratch: Scratch,
+    pub scratch: Scratch,
     norm_partials: wgpu::BindGroup,
     apply: wgpu::BindGroup,
     dispatches: Vec<Bound>,
-    /// Made when a report first asks for them.
+    /// Made when a step first asks for them.
     after: Mutex<Option<Measure>>,
-    tensor_norms: Mutex<Option<Measure>>,
+    shard_ledger: Mutex<Option<Measure>>,
+    pub per_tensor: Mutex<Option<PerTensor>>,
 }
 
 /// A kernel beside the step, and what it writes.
 #[derive(Debug, Clone)]
 pub(crate) struct Measure {
     pub output: wgpu::Buffer,
-    pipeline: wgpu::ComputePipeline,
-    group: wgpu::BindGroup,
-    groups: (u32, u32),
-    memory_bytes: u64,
+    pub pipeline: wgpu::ComputePipeline,
+    pub group: wgpu::BindGroup,
+    pub groups: (u32, u32),
+    pub memory_bytes: u64,
 }
 
 impl Measure {
@@ -156,7 +159,8 @@ impl Compiled {
             apply,
             dispatches,
             after: Mutex::default(),
-            tensor_norms: Mutex::default(),
+            shard_ledger: Mutex::default(),
+            per_tensor: Mutex::default(),
         })
     }
 
@@ -168,11 +172,14 @@ impl Compiled {
 
     pub fn memory_bytes(&self) -> u64 {
         let Scratch { table, partials, uniforms, spare, report_bytes: _ } = &self.scratch;
-        let measures = [&self.after, &self.tensor_norms].map(|made| {
+        let measures = [&self.after, &self.shard_ledger].map(|made| {
             let made = made.lock().unwrap_or_else(PoisonError::into_inner);
             made.as_ref().map_or(0, |measure| measure.memory_bytes)
         });
-        [table, partials, uniforms, spare].map(wgpu::Buffer::size).iter().chain(&measures).sum()
+        let per_tensor = self.per_tensor.lock().unwrap_or_else(PoisonError::into_inner);
+        let per_tensor = per_tensor.as_ref().map_or(0, |made| made.norms.memory_bytes);
+        let own = [table, partials, uniforms, spare].map(wgpu::Buffer::size);
+        own.iter().chain(&measures).sum::<u64>() + per_tensor
     }
 
     /// `norm_finish` once more, into a report of its own.
@@ -196,51 +203,27 @@ impl Compiled {
         Ok(made.insert(Measure { output, pipeline, group, groups: (1, 1), memory_bytes }).clone())
     }
 
-    /// The norm of each tensor.
-    pub fn tensor_norms(&self, shared: &Shared) -> Result<Measure, Error> {
-        let mut made = self.tensor_norms.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The sums of a part of a sharded set.
+    pub fn shard_ledger(&self, shared: &Shared) -> Result<Measure, Error> {
+        let mut made = self.shard_ledger.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(measure) = &*made {
             return Ok(measure.clone());
         }
-        let tensors = self.layout.len().max(1);
-        // The twin of `struct Range` in `tensor_norms.wgsl`.
-        let mut ranges = vec![[0u32; 4]; tensors];
-        for segment in &self.plan.segments {
-            let [first, count, rest, rest_count] = &mut ranges[segment.tensor];
-            if *count == 0 {
-                *first = segment.first_tile;
-            }
-            if *first + *count == segment.first_tile {
-                *count += segment.tiles;
-                continue;
-            }
-            if *rest_count == 0 {
-                *rest = segment.first_tile;
-            }
-            *rest_count += segment.tiles;
-        }
-        let most = shared.device.limits().max_compute_workgroups_per_dimension;
-        let x = (tensors as u32).min(most);
-        let pipeline = shared.pipeline(Kernel::TensorNorms)?;
-        let (output, group, memory_bytes) = guarded(&shared.device, "allocating tensor norms", || {
-            use wgpu::BufferUsages as Usage;
-            let ranges = filled(shared, "gradclip ranges", Usage::STORAGE, bytemuck::cast_slice(&ranges));
-            let count = [self.layout.len() as u32, 0, 0, 0];
-            let count = filled(shared, "gradclip count", Usage::UNIFORM, bytemuck::cast_slice(&count));
-            let usage = Usage::STORAGE | Usage::COPY_SRC;
-            let output = filled(shared, "gradclip tensor norms", usage, &vec![0; tensors * 8]);
+        let pipeline = shared.pipeline(Kernel::ShardLedger)?;
+        let (output, group) = guarded(&shared.device, "allocating a ledger", || {
+            let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC;
+            let output = filled(shared, "gradclip ledger", usage, &[0; size_of::<Shard>()]);
             let resources = [
-                ranges.as_entire_binding(),
                 self.scratch.partials.as_entire_binding(),
                 output.as_entire_binding(),
-                count.as_entire_binding(),
+                // Its `struct Source` is the start of `struct Finish`.
+                uniform(&self.scratch, 0, size_of::<FinishUniform>()),
             ];
-            let group = group(shared, &shared.layouts.tensor_norms, &resources);
-            let bytes = ranges.size() + count.size() + output.size();
-            (output, group, bytes)
+            let group = group(shared, &shared.layouts.shard_ledger, &resources);
+            (output, group)
         })?;
-        let groups = (x, (tensors as u32).div_ceil(x));
-        Ok(made.insert(Measure { output, pipeline, group, groups, memory_bytes }).clone())
+        let memory_bytes = output.size();
+        Ok(made.insert(Measure { output, pipeline, group, groups: (1, 1), memory_bytes }).clone())
     }
 
     /// Where the norm after was written, if it was ever asked for.
@@ -248,24 +231,57 @@ impl Compiled {
         self.after.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|m| m.output.clone())
     }
 
-    /// Where the norms of the tensors were written, if they were ever asked for.
-    pub fn tensor_norms_buffer(&self) -> Option<wgpu::Buffer> {
-        self.tensor_norms.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|m| m.output.clone())
+    /// The pipelines of a read pass for a norm, where they are not those that every set has.
+    pub fn partials(
+        &self,
+        shared: &Shared,
+        norm_type: NormType,
+    ) -> Result<Option<Vec<wgpu::ComputePipeline>>, Error> {
+        // The partials of an L2 norm hold the largest magnitude too.
+        let special = norm_type == NormType::L1;
+        special.then(|| self.pipelines(shared, Kernel::L1Partials)).transpose()
     }
 
-    pub fn record_norm_partials(&self, pass: &mut wgpu::ComputePass<'_>) {
+    /// A pipeline for each dispatch.
+    pub fn pipelines(
+        &self,
+        shared: &Shared,
+        kernel: impl Fn(Format, Access, u32) -> Kernel,
+    ) -> Result<Vec<wgpu::ComputePipeline>, Error> {
+        let kernels = self.dispatches.iter().map(|d| kernel(d.shape.0, d.shape.1, d.shape.2));
+        kernels.map(|kernel| shared.pipeline(kernel)).collect()
+    }
+
+    /// `special`: from [`Compiled::partials`].
+    pub fn record_norm_partials(
+        &self,
+        pass: &mut wgpu::ComputePass<'_>,
+        special: Option<&[wgpu::ComputePipeline]>,
+    ) {
         pass.set_bind_group(0, &self.norm_partials, &[]);
-        for dispatch in &self.dispatches {
-            pass.set_pipeline(&dispatch.norm_partials);
+        for (i, dispatch) in self.dispatches.iter().enumerate() {
+            let special = special.and_then(|pipelines| pipelines.get(i));
+            pass.set_pipeline(special.unwrap_or(&dispatch.norm_partials));
             pass.set_bind_group(1, &dispatch.read, &[]);
             pass.dispatch_workgroups(dispatch.groups.0, dispatch.groups.1, 1);
         }
     }
 
     pub fn record_apply(&self, pass: &mut wgpu::ComputePass<'_>) {
-        pass.set_bind_group(0, &self.apply, &[]);
-        for dispatch in &self.dispatches {
-            pass.set_pipeline(&dispatch.apply);
+        let pipelines = self.dispatches.iter().map(|dispatch| &dispatch.apply);
+        self.record_write(pass, &self.apply, pipelines);
+    }
+
+    /// The write pass, with the factors of `group`.
+    pub fn record_write<'a>(
+        &self,
+        pass: &mut wgpu::ComputePass<'_>,
+        group: &wgpu::BindGroup,
+        pipelines: impl Iterator<Item = &'a wgpu::ComputePipeline>,
+    ) {
+        pass.set_bind_group(0, group, &[]);
+        for (dispatch, pipeline) in self.dispatches.iter().zip(pipelines) {
+            pass.set_pipeline(pipeline);
             pass.set_bind_group(1, &dispatch.write, &[]);
             pass.dispatch_workgroups(dispatch.groups.0, dispatch.groups.1, 1);
         }

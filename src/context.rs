@@ -33,7 +33,9 @@ pub(crate) struct Layouts {
     pub norm_finish: wgpu::BindGroupLayout,
     pub apply: wgpu::BindGroupLayout,
     pub step: wgpu::BindGroupLayout,
+    pub shard_ledger: wgpu::BindGroupLayout,
     pub tensor_norms: wgpu::BindGroupLayout,
+    pub tensor_factors: wgpu::BindGroupLayout,
     pub scale_update: wgpu::BindGroupLayout,
     pub verdict: wgpu::BindGroupLayout,
     pub delta_norm: wgpu::BindGroupLayout,
@@ -82,7 +84,9 @@ impl Context {
                 norm_finish: layout(device, "gradclip norm_finish", &[Read, Read, Write, Uniform]),
                 apply: layout(device, "gradclip apply", &[Read, Read]),
                 step: layout(device, "gradclip step", &[Uniform, Uniform]),
+                shard_ledger: layout(device, "gradclip shard_ledger", &[Read, Write, Uniform]),
                 tensor_norms: layout(device, "gradclip tensor_norms", &[Read, Read, Write, Uniform]),
+                tensor_factors: layout(device, "gradclip tensor_factors", &[Write, Write, Uniform]),
                 scale_update: layout(device, "gradclip scale_update", &[Write, Uniform, Uniform]),
                 verdict: layout(device, "gradclip verdict", &[Write]),
                 delta_norm: layout(device, "gradclip delta_norm", &[Uniform, Read, Write]),
@@ -141,13 +145,19 @@ impl Shared {
     fn compile(&self, kernel: Kernel) -> wgpu::ComputePipeline {
         let (own, other) = match kernel {
             Kernel::DeltaNorm(_) => (&self.layouts.delta_norm, None),
-            Kernel::NormPartials(_, _, k) => {
+            Kernel::NormPartials(_, _, k) | Kernel::L1Partials(_, _, k) => {
                 (&self.layouts.norm_partials, Some(self.window_layout(false, k)))
             }
-            Kernel::NormFinish => (&self.layouts.norm_finish, Some(self.layouts.step.clone())),
+            Kernel::NormFinish | Kernel::NormMerged => {
+                (&self.layouts.norm_finish, Some(self.layouts.step.clone()))
+            }
+            Kernel::ShardLedger => (&self.layouts.shard_ledger, Some(self.layouts.step.clone())),
             Kernel::TensorNorms => (&self.layouts.tensor_norms, Some(self.layouts.step.clone())),
+            Kernel::TensorFactors => (&self.layouts.tensor_factors, Some(self.layouts.step.clone())),
             Kernel::ScaleUpdate => (&self.layouts.scale_update, Some(self.layouts.verdict.clone())),
-            Kernel::Apply(_, _, k) => (&self.layouts.apply, Some(self.window_layout(true, k))),
+            Kernel::Apply(_, _, k) | Kernel::ApplyEach(_, _, k) => {
+                (&self.layouts.apply, Some(self.window_layout(true, k)))
+            }
         };
         let label = Some(kernel.name());
         let source =

@@ -138,6 +138,9 @@ pub enum Error {
     /// `eps` is negative, NaN or infinite.
     #[error("eps {0} must be 0 or more and finite")]
     Eps(f32),
+    /// `clip_value` is negative or NaN.
+    #[error("clip_value {0} must be 0 or more; f32::INFINITY means no limit")]
+    ClipValue(f32),
     /// The loss scale is not positive and finite.
     #[error("loss scale {0} must be positive and finite; 1 means that the loss was not scaled")]
     LossScale(f32),
@@ -215,6 +218,29 @@ pub enum Error {
     NothingKept {
         /// Name of the delta norm.
         set: String,
+    },
+    /// A ledger is damaged, foreign or of other gradients.
+    #[error("the ledger cannot be used: {what}")]
+    Ledger {
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A sharded step was to be finished that was not measured.
+    #[error(
+        "set \"{set}\": there is no ledger of its gradients as they are now; record_ledger, submit and read_ledger come \
+         before record_merged, with no other step and no rebind in between"
+    )]
+    NoLedger {
+        /// Name of the set.
+        set: String,
+    },
+    /// A sharded step cannot have this limit.
+    #[error("set \"{set}\": {why}")]
+    ShardLimit {
+        /// Name of the set.
+        set: String,
+        /// Why it cannot.
+        why: String,
     },
     /// The step that a report was asked for never ran.
     #[error(

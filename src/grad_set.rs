@@ -5,18 +5,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::bound::Gradients;
+use crate::clip::Clip;
 use crate::compiled::{Compiled, Scratch};
-use crate::context::{filled, group, guarded};
+use crate::context::{group, guarded};
 use crate::plan::{Plan, PlanLimits, PlanTensor};
 use crate::probe;
 use crate::report::{Verdict, verdict_of};
 use crate::shader::Kernel;
-use crate::{ClipNorm, Context, Error, Format, GradScaler, LossScale};
-
-/// Step parameters kept for reuse. Training has one limit and few scales; a schedule moves through them in order.
-const KEPT_STEPS: usize = 16;
-/// Of the parameters of one: limits at the start, the scale 256 bytes later.
-const STEP_BYTES: u64 = 512;
+use crate::shard::Sharding;
+use crate::step_params::{STEP_BYTES, ScaleSource, StepKey};
+use crate::{ClipNorm, ClipValue, Context, Error, Format, LossScale};
 
 /// Where one gradient tensor lies: `len` elements from byte `offset` of `buffer`, back to back.
 #[derive(Debug, Clone, Copy)]
@@ -57,19 +55,10 @@ pub struct GradSet {
     pub(crate) open_under: AtomicU64,
     /// The verdict for `scale_update`.
     pub(crate) verdict_group: wgpu::BindGroup,
+    pub(crate) sharding: Mutex<Sharding>,
     limits: PlanLimits,
     norm_finish: wgpu::ComputePipeline,
-    steps: Mutex<VecDeque<(StepKey, wgpu::BindGroup)>>,
-}
-
-/// Scaler (0: none) and the bits of scale, max_norm, eps and skip_above.
-type StepKey = (u64, [u32; 4]);
-
-/// Where the loss scale comes from.
-#[derive(Clone, Copy)]
-pub(crate) enum ScaleSource<'a> {
-    Value(LossScale),
-    Scaler(&'a GradScaler),
+    pub(crate) steps: Mutex<VecDeque<(StepKey, wgpu::BindGroup)>>,
 }
 
 /// What a report asks for beside the step.
@@ -144,6 +133,7 @@ impl<'a> GradSetBuilder<'a> {
             reading: Mutex::default(),
             compiled,
             limits,
+            sharding: Mutex::default(),
             steps: Mutex::default(),
         })
     }
@@ -206,7 +196,7 @@ impl GradSet {
         clip: Option<ClipNorm>,
     ) -> Result<(), Error> {
         self.refuse_open()?;
-        self.record_step(encoder, ScaleSource::Value(scale), clip, None, true, Also::default())
+        self.record_step(encoder, ScaleSource::Value(scale), Clip::Norm(clip), None, true, Also::default())
     }
 
     /// [`GradSet::record`] without the write: the verdict is decided, and the gradients stay as they are. For a kernel
@@ -222,39 +212,92 @@ impl GradSet {
         clip: Option<ClipNorm>,
     ) -> Result<(), Error> {
         self.refuse_open()?;
-        self.record_step(encoder, ScaleSource::Value(scale), clip, None, false, Also::default())
+        self.record_step(encoder, ScaleSource::Value(scale), Clip::Norm(clip), None, false, Also::default())
+    }
+
+    /// [`GradSet::record`] with a limit for each tensor by itself: one coefficient a tensor, from the norm of that tensor.
+    /// That changes the direction of the update, and is neither PyTorch's `clip_grad_norm_` nor Megatron's clipping but
+    /// Keras' `clipnorm` and what Burn's optimizers do; [`GradSet::record`] is what most papers mean.
+    ///
+    /// What is not finite, or would overflow, in one tensor skips the step for all. The report's norm is that of all
+    /// tensors, its coefficient the smallest of any, its factor `1 / scale`; [`GradSet::read_tensor_clips`] has the norms
+    /// and coefficients of all. The first such step compiles its kernels.
+    ///
+    /// # Errors
+    /// As [`GradSet::record`].
+    pub fn record_clip_per_tensor(
+        &self,
+        encoder: &mut wgpu::CommandEncoder,
+        scale: LossScale,
+        clip: ClipNorm,
+    ) -> Result<(), Error> {
+        self.refuse_open()?;
+        let scale = ScaleSource::Value(scale);
+        self.record_step(encoder, scale, Clip::EachTensor(clip), None, true, Also::default())
+    }
+
+    /// Records one step that divides by `scale`, looks for NaN and infinity, and limits each element to
+    /// `-clip..=clip` in place. The L2 norm before is measured for the report; its coefficient is 1 and its factor
+    /// `1 / scale`. The first such step compiles its kernels.
+    ///
+    /// What is NaN or infinite skips the step, as in [`GradSet::record`]. A finite element that is too large for its format
+    /// when divided by the scale is limited like any other.
+    ///
+    /// # Errors
+    /// As [`GradSet::record`].
+    pub fn record_clip_value(
+        &self,
+        encoder: &mut wgpu::CommandEncoder,
+        scale: LossScale,
+        clip: ClipValue,
+    ) -> Result<(), Error> {
+        self.refuse_open()?;
+        let scale = ScaleSource::Value(scale);
+        self.record_step(encoder, scale, Clip::Value(clip), None, true, Also::default())
     }
 
     /// A step outside the open one would divide the scale out a second time.
-    fn refuse_open(&self) -> Result<(), Error> {
+    pub(crate) fn refuse_open(&self) -> Result<(), Error> {
         match self.open_under.load(Ordering::Acquire) {
             0 => Ok(()),
             _ => Err(Error::StepOpen { set: self.name.clone() }),
         }
     }
 
+    /// A limit that is not one norm of all tensors is always applied in place.
     pub(crate) fn record_step(
         &self,
         encoder: &mut wgpu::CommandEncoder,
         scale: ScaleSource<'_>,
-        clip: Option<ClipNorm>,
+        clip: Clip,
         skip_above: Option<f32>,
         apply: bool,
         also: Also,
     ) -> Result<(), Error> {
         let shared = &self.context.shared;
         let step = self.step_group(scale, clip, skip_above)?;
-        let tensor_norms = also.tensor_norms.then(|| self.compiled.tensor_norms(shared)).transpose()?;
+        let partials = self.compiled.partials(shared, clip.norm_type())?;
+        let each = match clip {
+            Clip::Norm(_) => None,
+            Clip::EachTensor(_) | Clip::Value(_) => Some(self.compiled.each_tensor(shared, &self.report)?),
+        };
+        let tensor_norms = also.tensor_norms && each.is_none();
+        let tensor_norms =
+            tensor_norms.then(|| self.compiled.tensor_norms(shared, &self.report)).transpose()?;
         let after = also.norm_after.then(|| self.compiled.after(shared)).transpose()?;
         // Measured as if unscaled already: which the gradients then are.
-        let measure = ScaleSource::Value(LossScale::ONE);
-        let after = after.map(|after| Ok((after, self.step_group(measure, None, None)?))).transpose()?;
+        let measure = ClipNorm::unlimited(clip.norm_type());
+        let measure = |after| {
+            let scale = ScaleSource::Value(LossScale::ONE);
+            Ok((after, self.step_group(scale, Clip::Norm(Some(measure)), None)?))
+        };
+        let after = after.map(measure).transpose()?;
 
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
             label: Some("gradclip"),
             timestamp_writes: None,
         });
-        self.compiled.record_norm_partials(&mut pass);
+        self.compiled.record_norm_partials(&mut pass, partials.as_deref());
         pass.set_pipeline(&self.norm_finish);
         pass.set_bind_group(0, &self.compiled.norm_finish, &[]);
         pass.set_bind_group(1, &step, &[]);
@@ -262,16 +305,24 @@ impl GradSet {
         if let Some(norms) = tensor_norms {
             norms.record(&mut pass, &step);
         }
-        if apply {
+        if let Some(each) = each {
+            each.record(&self.compiled, &mut pass, &step);
+        } else if apply {
             self.compiled.record_apply(&mut pass);
         }
         if let Some((after, step)) = after {
-            self.compiled.record_norm_partials(&mut pass);
+            self.compiled.record_norm_partials(&mut pass, partials.as_deref());
             after.record(&mut pass, &step);
         }
         drop(pass);
-        self.reading.lock().unwrap_or_else(PoisonError::into_inner).recorded += 1;
+        self.forget_ledger();
+        self.count_recorded();
         Ok(())
+    }
+
+    /// A step that a report can be of.
+    pub(crate) fn count_recorded(&self) {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner).recorded += 1;
     }
 
     /// Points the set at other buffers of the same shapes. If they share buffers at the same offsets as before, the plan
@@ -306,56 +357,15 @@ impl GradSet {
         let gradients =
             Gradients { set: &self.name, tensors: &self.tensors, layout: &layout, buffers: &buffers };
         if layout == self.compiled.layout {
-            return self.compiled.rebind(shared, &gradients);
+            self.compiled.rebind(shared, &gradients)?;
+            self.forget_ledger();
+            return Ok(());
         }
         let plan = Plan::new(&layout, &self.limits)?;
         let scratch = Scratch::new(shared, &self.name, &plan, self.tensors.len())?;
         self.compiled = Compiled::new(shared, plan, gradients, scratch, &self.report)?;
+        self.forget_ledger();
         Ok(())
-    }
-
-    /// Parameters travel in a buffer that is written once and never again, so that two steps in one encoder, or two
-    /// encoders submitted in any order, cannot see each other's.
-    fn step_group(
-        &self,
-        scale: ScaleSource<'_>,
-        clip: Option<ClipNorm>,
-        skip_above: Option<f32>,
-    ) -> Result<wgpu::BindGroup, Error> {
-        let (max_norm, eps) = clip.map_or((f32::INFINITY, 0.0), |c| (c.max_norm(), c.eps()));
-        let (scaler, value) = match scale {
-            ScaleSource::Value(scale) => (0, scale.get()),
-            ScaleSource::Scaler(scaler) => (scaler.id, 0.0),
-        };
-        let bits = [value, max_norm, eps, skip_above.unwrap_or(f32::INFINITY)].map(f32::to_bits);
-        let key = (scaler, bits);
-        let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, group)) = steps.iter().find(|(k, _)| *k == key) {
-            return Ok(group.clone());
-        }
-        let shared = &self.context.shared;
-        let what = format!("set \"{}\": step parameters", self.name);
-        let group = guarded(&shared.device, &what, || {
-            let mut words = [0u32; STEP_BYTES as usize / 4];
-            words[..3].copy_from_slice(&bits[1..]);
-            words[64] = bits[0];
-            let bytes = bytemuck::cast_slice(&words);
-            let buffer = filled(shared, "gradclip step", wgpu::BufferUsages::UNIFORM, bytes);
-            let part = |buffer, offset, size| {
-                let size = wgpu::BufferSize::new(size);
-                wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size })
-            };
-            let scale = match scale {
-                ScaleSource::Value(_) => part(&buffer, 256, 16),
-                ScaleSource::Scaler(scaler) => part(&scaler.state, 0, 16),
-            };
-            group(shared, &shared.layouts.step, &[part(&buffer, 0, 16), scale])
-        })?;
-        if steps.len() == KEPT_STEPS {
-            steps.pop_front();
-        }
-        steps.push_back((key, group.clone()));
-        Ok(group)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::report::Verdict;
 use crate::{Context, Error, GradSet, Report};
 
 /// How long [`GradSet::read_report`] waits.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What was recorded and what was seen of it.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub(crate) struct Reading {
 
 type Mapped = OneshotReceiver<Result<(), wgpu::BufferAsyncError>>;
 
-struct Pending {
+pub(crate) struct Pending {
     whose: String,
     staging: wgpu::Buffer,
     mapped: Mapped,
@@ -79,7 +79,7 @@ impl GradSet {
     fn start_read(&self) -> Result<(Pending, u64), Error> {
         let recorded = self.reading.lock().unwrap_or_else(PoisonError::into_inner).recorded;
         let whose = format!("set \"{}\"", self.name);
-        Ok((start_read(&self.context, &whose, self.report.size(), copy_of(&self.report))?, recorded))
+        Ok((start_copy(&self.context, &whose, &self.report)?, recorded))
     }
 
     async fn finish_read(&self, pending: Pending, recorded: u64) -> Result<Report, Error> {
@@ -116,6 +116,11 @@ pub(crate) fn read_recorded(
     let pending = start_read(context, whose, size, record)?;
     pending.wait(context, PATIENCE)?;
     pollster::block_on(pending.bytes())
+}
+
+/// Starts reading all of a buffer.
+pub(crate) fn start_copy(context: &Context, whose: &str, buffer: &wgpu::Buffer) -> Result<Pending, Error> {
+    start_read(context, whose, buffer.size(), copy_of(buffer))
 }
 
 /// Fills the staging buffer from the start of another.
@@ -155,7 +160,7 @@ fn start_read(
 }
 
 impl Pending {
-    fn wait(&self, context: &Context, patience: Duration) -> Result<(), Error> {
+    pub fn wait(&self, context: &Context, patience: Duration) -> Result<(), Error> {
         let poll = context.device().poll(wgpu::PollType::Wait {
             submission_index: Some(self.submission.clone()),
             timeout: Some(patience),
@@ -167,7 +172,7 @@ impl Pending {
         }
     }
 
-    async fn bytes(&self) -> Result<Vec<u8>, Error> {
+    pub async fn bytes(&self) -> Result<Vec<u8>, Error> {
         match self.mapped.receive().await {
             Some(Ok(())) => {}
             Some(Err(error)) => return Err(self.error(&error)),

@@ -36,9 +36,9 @@ pub struct Verdict {
     pub factor_significand: u32,
     /// Exact factor: power of two.
     pub factor_exponent: i32,
-    /// L2 norm of the unscaled gradients: significand.
+    /// Norm of the unscaled gradients: significand.
     pub norm_significand: u32,
-    /// L2 norm of the unscaled gradients: power of two.
+    /// Norm of the unscaled gradients: power of two.
     pub norm_exponent: i32,
     /// Clip coefficient: significand.
     pub coefficient_significand: u32,
@@ -78,7 +78,8 @@ pub struct Report {
     pub run: u32,
     /// The loss scale that was divided out.
     pub scale: f32,
-    /// L2 norm over all tensors, of the unscaled gradients, before clipping. 0 if something was nonfinite.
+    /// Norm over all tensors, of the unscaled gradients, before clipping: the norm that [`ClipNorm`](crate::ClipNorm) names,
+    /// else L2. 0 if something was nonfinite.
     pub total_norm: f64,
     /// `min(1, max_norm / (total_norm + eps))`. 0 if `skipped`.
     pub coefficient: f64,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::context::{guarded, on_one_line};
 use crate::grad_set::{Also, Tensor};
+use crate::per_tensor::GpuTensorClip;
 use crate::report::{Report, VERDICT_BYTES, Verdict};
 use crate::scaler_state::GpuState;
 use crate::step::Recorded;
@@ -45,9 +46,9 @@ pub struct StepReport {
     /// The decision.
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub report: Report,
-    /// L2 norm after the step, if it was asked for and the step was not skipped.
+    /// Norm after the step, of the type of `total_norm`, if it was asked for and the step was not skipped.
     pub norm_after: Option<f64>,
-    /// L2 norm of each tensor, unscaled, before clipping, if asked for; `None` for a tensor with NaN or infinity.
+    /// Norm of each tensor, of the type of `total_norm`, unscaled, before clipping, if asked for; `None` for a tensor with NaN or infinity.
     pub tensor_norms: Option<Vec<Option<f64>>>,
 }
 
@@ -372,12 +373,7 @@ fn decode_step(part: &Part, bytes: &[u8]) -> StepReport {
         verdict.norm().to_f64()
     });
     let norms = part.norms_at.filter(|_| ran).map(|at| {
-        let norm = |i: usize| {
-            let at = at as usize + 8 * i;
-            let [significand, exponent]: [u32; 2] = bytemuck::pod_read_unaligned(&bytes[at..at + 8]);
-            let norm = R24 { significand, exponent: exponent.cast_signed() };
-            (significand != u32::MAX).then(|| norm.to_f64())
-        };
+        let norm = |i: usize| GpuTensorClip::read(&bytes[at as usize..], i).norm().map(R24::to_f64);
         (0..part.tensors.len()).map(norm).collect()
     });
     StepReport {

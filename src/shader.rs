@@ -21,12 +21,23 @@ pub const VERDICT_WGSL: &str = include_str!("../shaders/verdict.wgsl");
 pub const SCALED_WGSL: &str =
     concat!(include_str!("../shaders/exact.wgsl"), include_str!("../shaders/scaled.wgsl"));
 const NORM_PARTIALS: &str = include_str!("../shaders/norm_partials.wgsl");
+const L2: &str = include_str!("../shaders/norms/l2.wgsl");
+const L1: &str = include_str!("../shaders/norms/l1.wgsl");
+const LIMIT: &str = include_str!("../shaders/limit.wgsl");
+const DECIDE: &str = include_str!("../shaders/decide.wgsl");
 const NORM_FINISH: &str = include_str!("../shaders/norm_finish.wgsl");
+const NORM_MERGED: &str = include_str!("../shaders/norm_merged.wgsl");
+const SHARD_LEDGER: &str = include_str!("../shaders/shard_ledger.wgsl");
 const LEDGER: &str = include_str!("../shaders/ledger.wgsl");
+const TENSOR_CLIP: &str = include_str!("../shaders/tensor_clip.wgsl");
 const TENSOR_NORMS: &str = include_str!("../shaders/tensor_norms.wgsl");
+const TENSOR_FACTORS: &str = include_str!("../shaders/tensor_factors.wgsl");
 const DELTA_NORM: &str = include_str!("../shaders/delta_norm.wgsl");
 const SCALER_STATE: &str = include_str!("../shaders/scaler_state.wgsl");
 const SCALE_UPDATE: &str = include_str!("../shaders/scale_update.wgsl");
+const WORK: &str = include_str!("../shaders/factors/work.wgsl");
+const OF_SET: &str = include_str!("../shaders/factors/of_set.wgsl");
+const OF_TENSOR: &str = include_str!("../shaders/factors/of_tensor.wgsl");
 const APPLY: &str = include_str!("../shaders/apply.wgsl");
 
 /// A kernel, its format, how it reads and writes, and the number of windows that it binds.
@@ -35,16 +46,26 @@ const APPLY: &str = include_str!("../shaders/apply.wgsl");
 pub enum Kernel {
     /// Gradients to one partial per tile.
     NormPartials(Format, Access, u32),
+    /// The same for an L1 norm.
+    L1Partials(Format, Access, u32),
     /// Partials to a verdict.
     NormFinish,
+    /// Partials to the ledger of a part of a sharded set.
+    ShardLedger,
+    /// A merged ledger to a verdict.
+    NormMerged,
     /// Partials to a norm per tensor.
     TensorNorms,
+    /// Norms of tensors to a factor per tensor.
+    TensorFactors,
     /// Parameters to what they changed by.
     DeltaNorm(Format),
     /// Verdicts to the next loss scale.
     ScaleUpdate,
     /// Gradients times factor, in place.
     Apply(Format, Access, u32),
+    /// Gradients times the factor of their tensor, and no larger than a value, in place.
+    ApplyEach(Format, Access, u32),
 }
 
 impl Kernel {
@@ -52,12 +73,15 @@ impl Kernel {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::NormPartials(..) => "norm_partials",
+            Self::NormPartials(..) | Self::L1Partials(..) => "norm_partials",
             Self::NormFinish => "norm_finish",
+            Self::ShardLedger => "shard_ledger",
+            Self::NormMerged => "norm_merged",
             Self::TensorNorms => "tensor_norms",
+            Self::TensorFactors => "tensor_factors",
             Self::DeltaNorm(_) => "delta_norm",
             Self::ScaleUpdate => "scale_update",
-            Self::Apply(..) => "apply",
+            Self::Apply(..) | Self::ApplyEach(..) => "apply",
         }
     }
 
@@ -65,21 +89,36 @@ impl Kernel {
     #[must_use]
     pub fn wgsl(self) -> String {
         match self {
-            Self::NormPartials(format, access, windows) => {
-                [&tile_text(format, access), &window_text(access, windows, "read"), PARTIAL, NORM_PARTIALS]
-                    .concat()
+            Self::NormPartials(format, access, windows) => partials_text(L2, format, access, windows),
+            Self::L1Partials(format, access, windows) => partials_text(L1, format, access, windows),
+            Self::NormFinish => [EXACT, PARTIAL, LIMIT, LEDGER, VERDICT_WGSL, DECIDE, NORM_FINISH].concat(),
+            Self::ShardLedger => [EXACT, PARTIAL, LIMIT, LEDGER, SHARD_LEDGER].concat(),
+            Self::NormMerged => [EXACT, PARTIAL, LIMIT, VERDICT_WGSL, DECIDE, NORM_MERGED].concat(),
+            Self::TensorNorms => [EXACT, PARTIAL, LIMIT, LEDGER, TENSOR_CLIP, TENSOR_NORMS].concat(),
+            Self::TensorFactors => {
+                [EXACT, PARTIAL, LIMIT, VERDICT_WGSL, TENSOR_CLIP, TENSOR_FACTORS].concat()
             }
-            Self::NormFinish => [EXACT, PARTIAL, LEDGER, VERDICT_WGSL, NORM_FINISH].concat(),
-            Self::TensorNorms => [EXACT, PARTIAL, LEDGER, TENSOR_NORMS].concat(),
             Self::DeltaNorm(format) => [EXACT, format_text(format), DELTA_NORM].concat(),
             Self::ScaleUpdate => [EXACT, VERDICT_WGSL, SCALER_STATE, SCALE_UPDATE].concat(),
             Self::Apply(format, access, windows) => {
-                let windows = window_text(access, windows, "read_write") + &store_text(access, windows);
-                [EXACT, &tile_text(format, access), format_store(format), &windows, VERDICT_WGSL, APPLY]
-                    .concat()
+                apply_text(&[VERDICT_WGSL, WORK, OF_SET], format, access, windows)
+            }
+            Self::ApplyEach(format, access, windows) => {
+                apply_text(&[TENSOR_CLIP, WORK, OF_TENSOR], format, access, windows)
             }
         }
     }
+}
+
+fn partials_text(norm: &str, format: Format, access: Access, windows: u32) -> String {
+    let windows = window_text(access, windows, "read");
+    [&tile_text(format, access), &windows, PARTIAL, norm, NORM_PARTIALS].concat()
+}
+
+fn apply_text(factors: &[&str], format: Format, access: Access, windows: u32) -> String {
+    let windows = window_text(access, windows, "read_write") + &store_text(access, windows);
+    let tiles = tile_text(format, access) + format_store(format);
+    [EXACT, &tiles, &windows, &factors.concat(), APPLY].concat()
 }
 
 fn format_text(format: Format) -> &'static str {

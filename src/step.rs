@@ -3,8 +3,12 @@
 //! [`Accumulating`] -> [`Unscaled`] -> [`Clipped`] -> [`Recorded`]. Each takes the one before by value: there is no
 //! way to clip before unscaling, to unscale or clip twice, to add a microbatch after unscaling, or to record twice.
 
-use crate::grad_set::{Also, ScaleSource};
-use crate::{ClipNorm, Error, GradScaler, GradSet};
+use std::future::Future;
+
+use crate::clip::Clip;
+use crate::grad_set::Also;
+use crate::step_params::ScaleSource;
+use crate::{ClipNorm, ClipValue, Error, GradScaler, GradSet, Ledger};
 
 /// Marks a set as open until it is dropped.
 #[derive(Debug)]
@@ -41,6 +45,21 @@ pub struct Clipped<'a> {
     clip: ClipNorm,
 }
 
+/// An open step whose limit is not one norm of all tensors, so that no single factor can stand for it: it is always applied
+/// in place.
+#[derive(Debug)]
+#[must_use = "dropping an open step gives it up; record it"]
+pub struct ClippedInPlace<'a> {
+    open: Open<'a>,
+    clip: Clip,
+}
+
+/// An open step over a part of the gradients whose first half is on an encoder: submit it, read the ledger, add up the
+/// ledgers of all parts, and record the rest.
+#[derive(Debug)]
+#[must_use = "dropping an open step gives it up; read its ledger, merge, and record it"]
+pub struct Sharded<'a>(Open<'a>);
+
 /// A step whose commands are on an encoder. Give it to [`GradScaler::update`].
 #[derive(Debug)]
 #[must_use = "dropping a recorded step keeps it out of the update of the scale; pass it to GradScaler::update"]
@@ -69,6 +88,26 @@ impl<'a> Unscaled<'a> {
         Clipped { open: self.0, clip }
     }
 
+    /// Limits the norm of each tensor by itself, as [`GradSet::record_clip_per_tensor`]. In the counts of the scaler's
+    /// reports a step is clipped if a tensor was.
+    pub fn clip_grad_norm_per_tensor(self, clip: ClipNorm) -> ClippedInPlace<'a> {
+        ClippedInPlace { open: self.0, clip: Clip::EachTensor(clip) }
+    }
+
+    /// Limits the magnitude of each element, as [`GradSet::record_clip_value`]. In the counts of the scaler's reports no
+    /// such step is clipped.
+    pub fn clip_grad_value(self, clip: ClipValue) -> ClippedInPlace<'a> {
+        ClippedInPlace { open: self.0, clip: Clip::Value(clip) }
+    }
+
+    /// [`Clipped::record_ledger`] without a limit.
+    ///
+    /// # Errors
+    /// As [`Clipped::record_ledger`].
+    pub fn record_ledger(self, encoder: &mut wgpu::CommandEncoder) -> Result<Sharded<'a>, Error> {
+        record_ledger(self.0, encoder, None)
+    }
+
     /// Asks for the norm after the step, measured by a second read pass, in the report. A deferred step has none.
     pub fn measure_norm_after(mut self) -> Self {
         self.0.also.norm_after = true;
@@ -86,7 +125,7 @@ impl<'a> Unscaled<'a> {
     /// # Errors
     /// [`Error::Wgpu`] if wgpu refuses a buffer; nothing is recorded then.
     pub fn record(self, encoder: &mut wgpu::CommandEncoder) -> Result<Recorded<'a>, Error> {
-        record(self.0, encoder, None, true)
+        record(self.0, encoder, Clip::Norm(None), true)
     }
 
     /// [`Clipped::record_deferred`] without a limit.
@@ -94,7 +133,7 @@ impl<'a> Unscaled<'a> {
     /// # Errors
     /// As [`Unscaled::record`].
     pub fn record_deferred(self, encoder: &mut wgpu::CommandEncoder) -> Result<Recorded<'a>, Error> {
-        record(self.0, encoder, None, false)
+        record(self.0, encoder, Clip::Norm(None), false)
     }
 }
 
@@ -104,7 +143,7 @@ impl<'a> Clipped<'a> {
     /// # Errors
     /// [`Error::Wgpu`] if wgpu refuses a buffer; nothing is recorded then.
     pub fn record(self, encoder: &mut wgpu::CommandEncoder) -> Result<Recorded<'a>, Error> {
-        record(self.open, encoder, Some(self.clip), true)
+        record(self.open, encoder, Clip::Norm(Some(self.clip)), true)
     }
 
     /// Records the read pass and the verdict only. The gradients stay as they are: the optimizer's kernel binds
@@ -114,7 +153,72 @@ impl<'a> Clipped<'a> {
     /// # Errors
     /// As [`Clipped::record`].
     pub fn record_deferred(self, encoder: &mut wgpu::CommandEncoder) -> Result<Recorded<'a>, Error> {
-        record(self.open, encoder, Some(self.clip), false)
+        record(self.open, encoder, Clip::Norm(Some(self.clip)), false)
+    }
+}
+
+impl<'a> Clipped<'a> {
+    /// Records the first half of a step over gradients of which this set holds a part, as [`GradSet::record_ledger`]:
+    /// the scalers of all parts keep one scale, since they see one verdict. What
+    /// [`Unscaled::measure_norm_after`] and [`Unscaled::measure_tensor_norms`] asked for is not measured: a part does not
+    /// know it.
+    ///
+    /// # Errors
+    /// [`Error::ShardLimit`] as [`GradSet::record_ledger`]; [`Error::Wgpu`] if wgpu refuses a buffer. Nothing is recorded
+    /// then.
+    pub fn record_ledger(self, encoder: &mut wgpu::CommandEncoder) -> Result<Sharded<'a>, Error> {
+        record_ledger(self.open, encoder, Some(self.clip))
+    }
+}
+
+impl<'a> ClippedInPlace<'a> {
+    /// Records the step: read, decide, change in place.
+    ///
+    /// # Errors
+    /// As [`Clipped::record`].
+    pub fn record(self, encoder: &mut wgpu::CommandEncoder) -> Result<Recorded<'a>, Error> {
+        record(self.open, encoder, self.clip, true)
+    }
+}
+
+impl<'a> Sharded<'a> {
+    /// The ledger of this part. Blocks until the GPU is done with everything submitted so far, at most a minute.
+    ///
+    /// # Errors
+    /// As [`GradSet::read_ledger`].
+    pub fn read_ledger(&self) -> Result<Ledger, Error> {
+        self.0.set.read_ledger()
+    }
+
+    /// [`Sharded::read_ledger`] without blocking, as [`GradSet::read_ledger_async`].
+    ///
+    /// # Errors
+    /// The future's output, as [`GradSet::read_ledger`] but for the timeout.
+    pub fn read_ledger_async(&self) -> impl Future<Output = Result<Ledger, Error>> + use<'a> {
+        self.0.set.read_ledger_async()
+    }
+
+    /// Records the second half, from the ledger of all parts, as [`GradSet::record_merged`].
+    ///
+    /// # Errors
+    /// [`Error::NoLedger`], [`Error::Ledger`] and [`Error::Wgpu`] as [`GradSet::record_merged`]. Nothing is recorded then,
+    /// and the step is given up.
+    pub fn record(self, encoder: &mut wgpu::CommandEncoder, merged: &Ledger) -> Result<Recorded<'a>, Error> {
+        self.0.set.record_second_half(encoder, merged, true)?;
+        Ok(Recorded(self.0))
+    }
+
+    /// [`Sharded::record`] without the write, as [`Clipped::record_deferred`].
+    ///
+    /// # Errors
+    /// As [`Sharded::record`].
+    pub fn record_deferred(
+        self,
+        encoder: &mut wgpu::CommandEncoder,
+        merged: &Ledger,
+    ) -> Result<Recorded<'a>, Error> {
+        self.0.set.record_second_half(encoder, merged, false)?;
+        Ok(Recorded(self.0))
     }
 }
 
@@ -136,10 +240,21 @@ impl<'a> Recorded<'a> {
     }
 }
 
-fn record<'a>(
+fn record_ledger<'a>(
     mut open: Open<'a>,
     encoder: &mut wgpu::CommandEncoder,
     clip: Option<ClipNorm>,
+) -> Result<Sharded<'a>, Error> {
+    open.also = Also::default();
+    let skip_above = open.scaler.config.skip_above;
+    open.set.record_first_half(encoder, ScaleSource::Scaler(open.scaler), clip, skip_above)?;
+    Ok(Sharded(open))
+}
+
+fn record<'a>(
+    mut open: Open<'a>,
+    encoder: &mut wgpu::CommandEncoder,
+    clip: Clip,
     apply: bool,
 ) -> Result<Recorded<'a>, Error> {
     open.also.norm_after &= apply;

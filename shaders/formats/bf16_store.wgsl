@@ -11,10 +11,10 @@ fn narrow(bits: vec4<u32>, half: u32) -> vec4<u32> {
     return (upper >> vec4<u32>(16u)) << vec4<u32>(16u * half);
 }
 
-// The new word's bits of one element, from the old word, by one hardware multiply.
-fn multiply(words: vec4<u32>, half: u32, factor: f32) -> vec4<u32> {
+// The new word's bits of one element, from the old word, by one hardware multiply; at most `value`.
+fn multiply(words: vec4<u32>, half: u32, factor: f32, value: u32) -> vec4<u32> {
     let element = (words << vec4<u32>(16u - 16u * half)) & vec4<u32>(0xffff0000u);
-    return narrow(bitcast<vec4<u32>>(bitcast<vec4<f32>>(element) * factor), half);
+    return narrow(clip(bitcast<vec4<u32>>(bitcast<vec4<f32>>(element) * factor), value), half);
 }
 
 // Where a hardware product is not to be trusted: what is not 0 and below `tiny` may be flushed, or its product.

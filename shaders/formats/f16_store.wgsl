@@ -18,9 +18,10 @@ fn narrow(magnitude: vec4<u32>) -> vec4<u32> {
     return select(subnormal, normal, magnitude >= vec4<u32>(0x38800000u));
 }
 
-// The new word's bits of one element, from the old word, by one hardware multiply.
-fn multiply(words: vec4<u32>, half: u32, factor: f32) -> vec4<u32> {
-    return place(bitcast<vec4<u32>>(bitcast<vec4<f32>>(widen(unsigned(words, half))) * factor), words, half);
+// The new word's bits of one element, from the old word, by one hardware multiply; at most `value`.
+fn multiply(words: vec4<u32>, half: u32, factor: f32, value: u32) -> vec4<u32> {
+    let product = bitcast<vec4<f32>>(widen(unsigned(words, half))) * factor;
+    return place(clip(bitcast<vec4<u32>>(product), value), words, half);
 }
 
 // Where a hardware product is not to be trusted: nowhere, since what a unit may flush is 0 in f16 anyway.

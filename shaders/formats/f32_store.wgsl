@@ -5,9 +5,9 @@ fn place(magnitude: vec4<u32>, words: vec4<u32>, half: u32) -> vec4<u32> {
     return magnitude | (words & vec4<u32>(0x80000000u));
 }
 
-// The new word's bits of one element, from the old word, by one hardware multiply.
-fn multiply(words: vec4<u32>, half: u32, factor: f32) -> vec4<u32> {
-    return bitcast<vec4<u32>>(bitcast<vec4<f32>>(words) * factor);
+// The new word's bits of one element, from the old word, by one hardware multiply; at most `value`.
+fn multiply(words: vec4<u32>, half: u32, factor: f32, value: u32) -> vec4<u32> {
+    return clip(bitcast<vec4<u32>>(bitcast<vec4<f32>>(words) * factor), value);
 }
 
 // Where a hardware product is not to be trusted: what is not 0 and below `tiny` may be flushed, or its product.

@@ -3,6 +3,7 @@
 use super::element::{Layout, replace_each};
 use super::exact::shift_right_even;
 use super::norm_partials::largest;
+use crate::ClipValue;
 use crate::format::Format;
 use crate::r24::R24;
 
@@ -67,6 +68,49 @@ pub fn overflows(format: Format, bytes: &[u8], factor: R24) -> bool {
 /// Elements without a finite result stay as they are; a step asks [`overflows`] first, for all its tensors.
 pub fn apply(format: Format, bytes: &mut [u8], factor: R24) {
     replace_each(format, bytes, |bits| encode(format, bits, factor).unwrap_or(bits));
+}
+
+/// The bits of an element times `factor`, no larger in magnitude than `clip`; `None` if the element is not finite, or if the
+/// result would not be and there is no limit.
+#[must_use]
+#[inline]
+pub fn encode_clipped(format: Format, bits: u32, factor: R24, clip: ClipValue) -> Option<u32> {
+    let layout = Layout::of(format);
+    if layout.magnitude(bits) >= layout.infinity {
+        return None;
+    }
+    let product = encode(format, bits, factor);
+    if clip.get() == f32::INFINITY {
+        return product;
+    }
+    let limit = limit_bits(format, clip);
+    Some(match product {
+        Some(product) if layout.magnitude(product) <= limit => product,
+        _ => bits & layout.sign | limit,
+    })
+}
+
+/// The bits of the largest value of a format that is not above a finite limit.
+fn limit_bits(format: Format, clip: ClipValue) -> u32 {
+    let layout = Layout::of(format);
+    let (m, p) = Layout::of(Format::F32).split(clip.get().to_bits());
+    // Toward zero: what the limit has beyond the format's last bit is cut off.
+    let width = 32 - m.leading_zeros();
+    let last = (p + width.cast_signed() - 1 - layout.fraction_bits.cast_signed()).max(layout.lowest);
+    let kept = match last - p {
+        cut @ 0..=31 => m >> cut,
+        cut @ ..0 => m << cut.unsigned_abs(),
+        _ => 0,
+    };
+    // As in `nearest`: the leading bit of a normal value adds one to the exponent field.
+    let binade = (last - layout.lowest).unsigned_abs();
+    ((binade << layout.fraction_bits) + kept).min(layout.infinity - 1)
+}
+
+/// Multiplies every element of a tensor by `factor` and limits it, in place, as [`encode_clipped`] does. Elements without a
+/// result stay as they are.
+pub fn clip_value(format: Format, bytes: &mut [u8], factor: R24, clip: ClipValue) {
+    replace_each(format, bytes, |bits| encode_clipped(format, bits, factor, clip).unwrap_or(bits));
 }
 
 #[cfg(test)]
@@ -148,6 +192,43 @@ mod tests {
         let extremes = [i32::MIN, i32::MAX].map(|exponent| R24 { significand: u32::MAX, exponent });
         assert_eq!(extremes.map(|f| encode(Format::F32, 0xbf80_0000, f)), [Some(1 << 31), None]);
         assert_eq!(encode(Format::Bf16, 0x8000, extremes[1]), Some(0x8000));
+    }
+
+    #[test]
+    fn limits_are_values_of_the_format() {
+        let mut bits = 0u32;
+        while bits < 0x7f80_0000 {
+            let clip = ClipValue::new(f32::from_bits(bits)).unwrap();
+            for format in Format::ALL {
+                let within = clip.within(format);
+                let limit = limit_bits(format, clip);
+                let value = match format {
+                    Format::F32 => f32::from_bits(limit),
+                    Format::F16 => half::f16::from_bits(limit as u16).to_f32(),
+                    Format::Bf16 => f32::from_bits(limit << 16),
+                };
+                assert_eq!(value.to_bits(), within.to_bits(), "{format} {bits:08x}");
+            }
+            bits += 0x1357;
+        }
+    }
+
+    #[test]
+    fn a_limit_keeps_signs_and_takes_what_overflows() {
+        let clip = |value| ClipValue::new(value).unwrap();
+        let two = R24::from_f32(2.0).unwrap();
+        let half = |bits, limit| encode_clipped(Format::F16, bits, two, clip(limit));
+        assert_eq!(half(0x3c00, 1.5), Some(0x3e00));
+        assert_eq!(half(0xbc00, 1.5), Some(0xbe00));
+        assert_eq!(half(0xbc00, 2.0), Some(0xc000));
+        assert_eq!(half(0x8000, 0.0), Some(0x8000));
+        assert_eq!(half(0xbc00, 0.0), Some(0x8000));
+        assert_eq!(half(0x7bff, 1e9), Some(0x7bff));
+        assert_eq!(half(0xfbff, 65504.0), Some(0xfbff));
+        assert_eq!(half(0x7bff, f32::INFINITY), None);
+        assert_eq!(half(0x7c00, 1.0), None);
+        assert_eq!(encode_clipped(Format::F32, 0xff7f_ffff, two, clip(f32::MAX)), Some(0xff7f_ffff));
+        assert_eq!(encode_clipped(Format::F32, 0x3f80_0000, R24::ONE, clip(1.0)), Some(0x3f80_0000));
     }
 
     #[test]

@@ -18,6 +18,23 @@
 //! 6. **Store** ([`encode`](apply::encode)). The exact product of element and factor, rounded to f32 and, for the
 //!    16-bit formats, from there to the format. If a result would overflow its format, no byte changes.
 //!
+//! # Other norms and limits
+//!
+//! 3a. **L1** ([`l1_norm`](norm_finish::l1_norm)). |x| of every element, which has 24 bits, in the same 22-bit digits;
+//!     nothing is rounded. The cell of x is its biased exponent over 22, rounded down, and the unit of cell c is
+//!     2^(22c - 127); cells run from -1 to 11. V as above, and the norm is R24(R24(V) * inv).
+//! 3b. **Linf** ([`linf_norm`](norm_finish::linf_norm)). R24(max|x| * inv).
+//! 4a. **Per tensor** ([`step_per_tensor`]). 3 to 6 for each tensor by itself. The tests of 1 and 6 hold for all: one
+//!     element ends the step.
+//! 4b. **Value** ([`step_clip_value`]). No coefficient; the factor is inv. Of the product as stored in 6, before the
+//!     overflow test, the magnitude is replaced by the limit if it is larger, where the limit is `clip_value` rounded
+//!     down into the format ([`ClipValue::within`]). So an element whose product overflows ends at the limit; only an
+//!     infinite limit leaves 6 its overflow test. If the factor is 1 and nothing is above the limit, nothing is written.
+//! 2a. **Sharded** ([`ledger`], [`step_merged`]). Each part does 1 and 2 and keeps, beside its sums, whether one of its
+//!     elements times inv would overflow. All of these are added up, and 3 to 6 go on from the sums, on every part the
+//!     same. A coefficient below 1 leaves no result above `max_norm`, which is kept so far below the overflow of
+//!     every format that 6 needs no other test.
+//!
 //! The norm is within 1 unit in the last place of the true one for a scale that is a power of two, and within 3 for
 //! any other. [`plain::norm_f64`] is a second norm, in f64, that shares no code with this one.
 //!
@@ -50,7 +67,7 @@ mod testing;
 
 pub use scale_update::scale_update;
 
-use crate::{ClipNorm, Format, LossScale, Nonfinite, R24};
+use crate::{ClipNorm, ClipValue, Error, Format, Ledger, LossScale, Nonfinite, NormType, R24, TensorClip};
 
 /// One gradient tensor.
 #[derive(Debug, PartialEq, Eq)]
@@ -83,25 +100,12 @@ pub struct Outcome {
 #[must_use]
 pub fn step(tensors: &mut [TensorBits<'_>], scale: LossScale, clip: Option<ClipNorm>) -> Outcome {
     let inverse = norm_finish::inverse(scale);
-
-    let nonfinite = tensors.iter().map(|t| norm_partials::census(t.format, t.bytes)).collect::<Vec<_>>();
-    let skipped = Outcome {
-        found_inf: true,
-        overflow: false,
-        total_norm: R24::ZERO,
-        coefficient: R24::ZERO,
-        factor: R24::ZERO,
-        nonfinite,
-    };
+    let skipped = skipped(tensors);
     if skipped.nonfinite.iter().any(|found| found.first.is_some()) {
         return skipped;
     }
-
-    let mut ledger = norm_partials::Ledger::default();
-    for tensor in tensors.iter() {
-        ledger.merge(&norm_partials::ledger(tensor.format, tensor.bytes));
-    }
-    let total_norm = norm_finish::norm(&ledger, inverse);
+    let norm_type = clip.map_or(NormType::L2, ClipNorm::norm_type);
+    let total_norm = norm(tensors, norm_type, inverse);
     let coefficient = norm_finish::coefficient(total_norm, clip);
     let factor = norm_finish::factor(coefficient, inverse);
     if factor != R24::ONE {
@@ -113,6 +117,144 @@ pub fn step(tensors: &mut [TensorBits<'_>], scale: LossScale, clip: Option<ClipN
         }
     }
     Outcome { found_inf: false, total_norm, coefficient, factor, ..skipped }
+}
+
+/// [`step`] with the limit on the norm of each tensor by itself: every tensor has a coefficient of its own. The norm of
+/// the outcome is that of all tensors, its coefficient the smallest of any, its factor R24(1 / `scale`).
+///
+/// What is not finite, or would overflow, ends the step for all tensors.
+#[must_use]
+pub fn step_per_tensor(
+    tensors: &mut [TensorBits<'_>],
+    scale: LossScale,
+    clip: ClipNorm,
+) -> (Outcome, Vec<TensorClip>) {
+    let inverse = norm_finish::inverse(scale);
+    let skipped = skipped(tensors);
+    let norms: Vec<Option<R24>> = (0..tensors.len())
+        .map(|i| {
+            let finite = skipped.nonfinite[i].first.is_none();
+            finite.then(|| norm(&tensors[i..=i], clip.norm_type(), inverse))
+        })
+        .collect();
+    let given_up = |outcome: Outcome| {
+        (outcome, norms.iter().map(|&norm| TensorClip { norm, coefficient: R24::ZERO }).collect())
+    };
+    if norms.contains(&None) {
+        return given_up(skipped);
+    }
+    let total_norm = norm(tensors, clip.norm_type(), inverse);
+    let coefficients: Vec<R24> =
+        norms.iter().map(|norm| norm_finish::coefficient(norm.unwrap_or(R24::ZERO), Some(clip))).collect();
+    let factors: Vec<R24> = coefficients.iter().map(|&c| norm_finish::factor(c, inverse)).collect();
+    let each = tensors.iter().zip(&factors);
+    if each.into_iter().any(|(t, &factor)| apply::overflows(t.format, t.bytes, factor)) {
+        return given_up(Outcome { overflow: true, total_norm, ..skipped });
+    }
+    for (tensor, &factor) in tensors.iter_mut().zip(&factors) {
+        apply::apply(tensor.format, tensor.bytes, factor);
+    }
+    let coefficient = coefficients.iter().copied().min_by(|&a, &b| exact::compare(a, b)).unwrap_or(R24::ONE);
+    let outcome = Outcome { found_inf: false, total_norm, coefficient, factor: inverse, ..skipped };
+    let clips = norms.into_iter().zip(coefficients);
+    (outcome, clips.map(|(norm, coefficient)| TensorClip { norm, coefficient }).collect())
+}
+
+/// Tests and unscales the tensors, and limits every element to `clip`, in place
+/// ([`apply::encode_clipped`]). The outcome has the L2 norm before, the coefficient 1 and the factor R24(1 / `scale`).
+///
+/// A finite element that is too large for its format when divided by the scale is limited like any other; only without a
+/// limit (infinity) does it end the step, as in [`step`].
+#[must_use]
+pub fn step_clip_value(tensors: &mut [TensorBits<'_>], scale: LossScale, clip: ClipValue) -> Outcome {
+    let inverse = norm_finish::inverse(scale);
+    let skipped = skipped(tensors);
+    if skipped.nonfinite.iter().any(|found| found.first.is_some()) {
+        return skipped;
+    }
+    let total_norm = norm(tensors, NormType::L2, inverse);
+    let unlimited = clip.get() == f32::INFINITY;
+    if unlimited && tensors.iter().any(|t| apply::overflows(t.format, t.bytes, inverse)) {
+        return Outcome { overflow: true, total_norm, ..skipped };
+    }
+    for tensor in tensors.iter_mut() {
+        apply::clip_value(tensor.format, tensor.bytes, inverse, clip);
+    }
+    Outcome { found_inf: false, total_norm, coefficient: R24::ONE, factor: inverse, ..skipped }
+}
+
+/// The ledger of a part of the gradients.
+///
+/// # Errors
+/// [`Error::Ledger`] for a Linf norm, which is no sum.
+pub fn ledger(tensors: &[TensorBits<'_>], scale: LossScale, norm_type: NormType) -> Result<Ledger, Error> {
+    crate::ledger::of_tensors(tensors, scale, norm_type)
+}
+
+/// The end of a sharded [`step`]: `tensors` are one part, `merged` the ledger of all. What the outcome says of NaN and
+/// infinity is about the part.
+///
+/// # Errors
+/// [`Error::Ledger`] if `clip` is for another norm than the ledger; [`Error::ShardLimit`] if `clip` is so large that
+/// something it lets through may overflow. No byte changes then.
+pub fn step_merged(
+    tensors: &mut [TensorBits<'_>],
+    merged: &Ledger,
+    clip: Option<ClipNorm>,
+) -> Result<Outcome, Error> {
+    crate::shard::check_clip("reference", tensors.iter().map(|t| t.format), clip)?;
+    let scale = LossScale::new(merged.scale())?;
+    if clip.is_some_and(|c| c.norm_type() != merged.norm_type()) {
+        return Err(Error::Ledger { what: "it was measured for another norm than the limit's".into() });
+    }
+    let inverse = norm_finish::inverse(scale);
+    let skipped = skipped(tensors);
+    let Some(total_norm) = merged.total_norm() else { return Ok(skipped) };
+    let coefficient = norm_finish::coefficient(total_norm, clip);
+    if coefficient == R24::ONE && merged.overflowing() > 0 {
+        return Ok(Outcome { overflow: true, total_norm, ..skipped });
+    }
+    let factor = norm_finish::factor(coefficient, inverse);
+    for tensor in tensors.iter_mut() {
+        apply::apply(tensor.format, tensor.bytes, factor);
+    }
+    Ok(Outcome { found_inf: false, total_norm, coefficient, factor, ..skipped })
+}
+
+/// A step that was given up, with the counts of what is not finite.
+fn skipped(tensors: &[TensorBits<'_>]) -> Outcome {
+    Outcome {
+        found_inf: true,
+        overflow: false,
+        total_norm: R24::ZERO,
+        coefficient: R24::ZERO,
+        factor: R24::ZERO,
+        nonfinite: tensors.iter().map(|t| norm_partials::census(t.format, t.bytes)).collect(),
+    }
+}
+
+/// The norm of finite tensors, unscaled.
+fn norm(tensors: &[TensorBits<'_>], norm_type: NormType, inverse: R24) -> R24 {
+    let mut ledger = norm_partials::Ledger::default();
+    match norm_type {
+        NormType::L1 => {
+            for tensor in tensors {
+                ledger.merge(&norm_partials::l1_ledger(tensor.format, tensor.bytes));
+            }
+            norm_finish::l1_norm(&ledger, inverse)
+        }
+        NormType::L2 => {
+            for tensor in tensors {
+                ledger.merge(&norm_partials::ledger(tensor.format, tensor.bytes));
+            }
+            norm_finish::norm(&ledger, inverse)
+        }
+        NormType::Linf => {
+            let each = tensors.iter().map(|t| norm_partials::largest_magnitude(t.format, t.bytes));
+            let largest = each.max_by(|&a, &b| exact::compare(a, b));
+            norm_finish::linf_norm(largest.unwrap_or(R24::ZERO), inverse)
+        }
+    }
 }
 
 #[cfg(test)]

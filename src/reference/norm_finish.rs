@@ -3,7 +3,7 @@
 use core::cmp::Ordering;
 
 use super::exact;
-use super::norm_partials::{CELL_BITS, LOWEST_UNIT, Ledger};
+use super::norm_partials::{CELL_BITS, LOWEST_L1_UNIT, LOWEST_UNIT, Ledger};
 use crate::{ClipNorm, LossScale, R24};
 
 /// R24(1 / `scale`).
@@ -36,13 +36,30 @@ pub fn sum_of_squares(ledger: &Ledger) -> (u128, i32) {
     (sum | lost, exponent + CELL_BITS.cast_signed())
 }
 
-/// The norm of the unscaled gradients: R24(R24(sqrt(sum of squares)) * `inverse`).
+/// The L2 norm of the unscaled gradients: R24(R24(sqrt(sum of squares)) * `inverse`).
 ///
 /// `inverse` is [`inverse`] of the scale.
 #[must_use]
 pub fn norm(ledger: &Ledger, inverse: R24) -> R24 {
     let (sum, exponent) = sum_of_squares(ledger);
     exact::mul(exact::sqrt(sum, exponent), inverse)
+}
+
+/// The L1 norm of the unscaled gradients: R24(R24(sum of magnitudes) * `inverse`). As of squares, the highest cell
+/// that is not zero and the three below it count.
+///
+/// `ledger` is one of magnitudes ([`l1_ledger`](super::norm_partials::l1_ledger)).
+#[must_use]
+pub fn l1_norm(ledger: &Ledger, inverse: R24) -> R24 {
+    let (sum, exponent) = sum_of_squares(ledger);
+    exact::mul(exact::round(sum, exponent - LOWEST_UNIT + LOWEST_L1_UNIT), inverse)
+}
+
+/// The Linf norm of the unscaled gradients: R24(`largest` * `inverse`), `largest` being the largest magnitude
+/// ([`largest_magnitude`](super::norm_partials::largest_magnitude)).
+#[must_use]
+pub fn linf_norm(largest: R24, inverse: R24) -> R24 {
+    exact::mul(largest, inverse)
 }
 
 /// 1 if `norm <= max_norm` or there is no limit, else R24(`max_norm` / R24(`norm` + `eps`)).
@@ -103,6 +120,23 @@ mod tests {
         assert_eq!(norm(&ledger(&[(1, 1)]), R24::ONE), r24(f32::from_bits(1)));
         assert_eq!(norm(&Ledger::default(), R24::ONE), R24::ZERO);
         assert_eq!(sum_of_squares(&ledger(&[(0, 7)])), (7, -320));
+    }
+
+    #[test]
+    fn magnitudes_add_up() {
+        let sum = |bits: &[u32]| {
+            let bytes: Vec<u8> = bits.iter().flat_map(|b| b.to_le_bytes()).collect();
+            l1_norm(&crate::reference::norm_partials::l1_ledger(crate::Format::F32, &bytes), R24::ONE)
+        };
+        assert_eq!(sum(&[]), R24::ZERO);
+        assert_eq!(sum(&[1]), r24(f32::from_bits(1)));
+        assert_eq!(sum(&[0x4040_0000, 0xc080_0000]), r24(7.0));
+        assert_eq!(sum(&[0x7f7f_ffff; 2]), R24 { significand: 0x00ff_ffff, exponent: 105 });
+        // 2^24 and three units below its last place: a tie that only the last element decides.
+        let tie = [0x4b80_0000, 0x3f80_0000];
+        assert_eq!(sum(&tie), r24(16_777_216.0));
+        assert_eq!(sum(&[tie[0], tie[1], 1]), r24(16_777_216.0));
+        assert_eq!(sum(&[tie[0], tie[1], 0x3380_0000]), r24(16_777_218.0));
     }
 
     #[test]

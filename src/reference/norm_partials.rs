@@ -1,9 +1,9 @@
 //! The read pass: what one look at a tensor's bytes yields. Its counts, its sum of squares, its largest element.
 
 use super::element::{Layout, for_each};
-use super::exact::shift_right_even;
-use crate::Nonfinite;
+use super::exact::{self, shift_right_even};
 use crate::format::Format;
+use crate::{Nonfinite, R24};
 
 /// Bits of a digit: the width of a cell of squares.
 pub(super) const CELL_BITS: u32 = 22;
@@ -11,10 +11,13 @@ pub(super) const CELL_BITS: u32 = 22;
 pub(super) const CELLS: usize = 27;
 /// The exponent of the lowest cell's unit, 22 * -3 - 254.
 pub(super) const LOWEST_UNIT: i32 = -320;
+/// The same for magnitudes, 22 * -3 - 127.
+pub(super) const LOWEST_L1_UNIT: i32 = -193;
 
-/// An exact sum of squares, as one sum of 22-bit digits per cell.
+/// An exact sum of squares (L2) or of magnitudes (L1), as one sum of 22-bit digits per cell.
 ///
-/// `cells[i]` counts units of `2^(22 i - 320)`: it is cell `i - 3` of the cells -3 to 23. The digits of one element
+/// `cells[i]` is cell `i - 3` of the cells -3 to 23. Of squares it counts units of `2^(22 i - 320)`, of magnitudes, which
+/// reach no lower than cell -1 and no higher than cell 11, units of `2^(22 i - 193)`. The digits of one element
 /// depend on that element alone, so ledgers of parts, merged in any order, are the ledger of the whole.
 ///
 /// A cell has room for 2^42 elements. Beyond that it stays at `u64::MAX`.
@@ -41,9 +44,25 @@ impl Ledger {
         let drop = (64 - square.leading_zeros()).saturating_sub(24);
         // p is -149 or more, so this is 22 or more.
         let place = (2 * p - LOWEST_UNIT).unsigned_abs() + drop;
+        self.write(shift_right_even(square, drop), place);
+    }
+
+    /// Adds the magnitude of one element, exactly. One that is NaN or infinite adds nothing.
+    #[inline]
+    pub fn add_magnitude(&mut self, format: Format, bits: u32) {
+        let layout = Layout::of(format);
+        if layout.magnitude(bits) < layout.infinity {
+            let (m, p) = layout.split(bits);
+            // p is -149 or more, so this is 44 or more.
+            self.write(u64::from(m), (p - LOWEST_L1_UNIT).unsigned_abs());
+        }
+    }
+
+    /// Adds `m * 2^place` units of the lowest cell, digit by digit.
+    fn write(&mut self, m: u64, place: u32) {
         let (cell, offset) = (place / CELL_BITS, place % CELL_BITS);
         // 25 bits at most, moved by 21 at most: three digits.
-        let mut rest = shift_right_even(square, drop) << offset;
+        let mut rest = m << offset;
         for sum in self.cells.iter_mut().skip(cell as usize).take(3) {
             *sum = sum.saturating_add(rest & ((1 << CELL_BITS) - 1));
             rest >>= CELL_BITS;
@@ -64,6 +83,28 @@ pub fn ledger(format: Format, bytes: &[u8]) -> Ledger {
     let mut ledger = Ledger::default();
     for_each(format, bytes, |bits| ledger.add(format, bits));
     ledger
+}
+
+/// The ledger of a tensor for the L1 norm: the sum of its magnitudes before unscaling. NaN and infinite elements add
+/// nothing.
+#[must_use]
+pub fn l1_ledger(format: Format, bytes: &[u8]) -> Ledger {
+    let mut ledger = Ledger::default();
+    for_each(format, bytes, |bits| ledger.add_magnitude(format, bits));
+    ledger
+}
+
+/// The value of [`largest`], if it is finite; else 0.
+#[must_use]
+pub fn largest_magnitude(format: Format, bytes: &[u8]) -> R24 {
+    let layout = Layout::of(format);
+    match largest(format, bytes) {
+        bits if bits < layout.infinity => {
+            let (m, p) = layout.split(bits);
+            exact::round(u128::from(m), p)
+        }
+        _ => R24::ZERO,
+    }
 }
 
 /// The NaN and infinite elements of a tensor: those whose exponent bits are all set.
@@ -105,8 +146,6 @@ pub fn largest(format: Format, bytes: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::r24::R24;
-    use crate::reference::exact;
     use crate::reference::testing::Lcg;
 
     fn one(format: Format, bits: u32) -> Ledger {
@@ -171,6 +210,33 @@ mod tests {
         assert_eq!(one(Format::F32, 1).cells[1], 1);
         assert_eq!(place(0), None);
         assert_eq!(place(0x7f80_0000), None);
+    }
+
+    /// The magnitude over the unit of the lowest of its digits, which loses nothing.
+    #[test]
+    fn magnitudes_are_whole() {
+        let mut random = Lcg::new(11);
+        let specials = [0, 1, 2, 0x7f_ffff, 0x80_0000, 0x3f80_0000, 0x7f7f_ffff];
+        for round in 0..300_000 {
+            let bits = specials.get(round).copied().unwrap_or(random.next_u32() >> random.below(10));
+            if bits & 0x7f80_0000 == 0x7f80_0000 {
+                continue;
+            }
+            let mut ledger = Ledger::default();
+            ledger.add_magnitude(Format::F32, bits);
+            let own = ((bits & 0x7fff_ffff) >> 23) as usize / 22;
+            let mut value = 0.0;
+            for (i, &digits) in ledger.cells.iter().enumerate() {
+                assert!(digits == 0 || (own + 1..=own + 3).contains(&i), "{bits:08x}: digits in {i}");
+                assert!(digits < 1 << 22);
+                value += digits as f64 * 2f64.powi(22 * i as i32 - 193);
+            }
+            assert_eq!(value, f64::from(f32::from_bits(bits).abs()), "{bits:08x}");
+        }
+        let mut none = Ledger::default();
+        none.add_magnitude(Format::F32, 0x7f80_0000);
+        none.add_magnitude(Format::F32, 0xffc0_0000);
+        assert_eq!(none, Ledger::default());
     }
 
     #[test]

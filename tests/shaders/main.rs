@@ -61,14 +61,23 @@ impl Shader {
 
 /// Every kernel that a set, a scaler or a plan can ask for.
 fn kernels() -> Vec<Kernel> {
-    let mut all = vec![Kernel::NormFinish, Kernel::TensorNorms, Kernel::ScaleUpdate];
+    let mut all = vec![
+        Kernel::NormFinish,
+        Kernel::ShardLedger,
+        Kernel::NormMerged,
+        Kernel::TensorNorms,
+        Kernel::TensorFactors,
+        Kernel::ScaleUpdate,
+    ];
     for format in Format::ALL {
         all.push(Kernel::DeltaNorm(format));
         for access in Access::ALL {
             for windows in 1..=plan::MAX_WINDOWS {
                 all.extend([
                     Kernel::NormPartials(format, access, windows),
+                    Kernel::L1Partials(format, access, windows),
                     Kernel::Apply(format, access, windows),
+                    Kernel::ApplyEach(format, access, windows),
                 ]);
             }
         }

@@ -1,0 +1,18 @@
+// One factor for all tensors.
+
+@group(0) @binding(1) var<storage, read> verdict: Verdict;
+
+fn work_of(tile: Tile) -> Work {
+    return Work(
+        verdict.apply,
+        verdict.factor,
+        verdict.factor_significand,
+        verdict.factor_exponent,
+        0x7f800000u,
+    );
+}
+
+// A norm is the only limit.
+fn clip(bits: vec4<u32>, value: u32) -> vec4<u32> {
+    return bits;
+}

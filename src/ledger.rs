@@ -1,0 +1,418 @@
+//! The mergeable sums of a part of the gradients, for sharded runs.
+
+use crate::reference::norm_partials::Ledger as Sums;
+use crate::reference::{norm_finish, norm_partials};
+use crate::{Error, LossScale, NormType, R24};
+
+/// Cells of a ledger.
+const CELLS: usize = 27;
+/// Where the cells lie among the words.
+const CELLS_AT: usize = 9;
+/// "gradclip", and what the words mean: a number for each change of that.
+const TAG: u64 = u64::from_le_bytes(*b"gradclip").wrapping_add(1 << 32);
+/// A cell has room for the digits of this many elements.
+const MAX_ELEMENTS: u64 = 1 << 42;
+const MAX_PARTS: u64 = 1 << 32;
+
+/// What one read pass found in a part of the gradients: exact sums that add up to those of the whole.
+///
+/// A sharded run measures each part where it lies ([`GradSet::record_ledger`](crate::GradSet::record_ledger)), adds up the
+/// ledgers of all parts, and gives every part the sum
+/// ([`GradSet::record_merged`](crate::GradSet::record_merged)). All parts then take the same decision, on every bit that
+/// of one device that holds everything, however the gradients were cut.
+///
+/// A ledger holds the loss scale, 27 sums of 22-bit digits (see [`reference`](mod@crate::reference)) and the counts of what
+/// is not finite. It travels as [words](Ledger::to_words), whose plain sum, element by element and modulo 2^64, is the
+/// merged ledger: one all-reduce of u64. Or as [bytes](Ledger::to_bytes), or as a serde type with the feature `serde`, to
+/// be [merged](Ledger::merge) where they arrive. Every form carries a version and a checksum that survive the sum; what was
+/// damaged, or means something else, is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(into = "form::Form", try_from = "form::Form")
+)]
+pub struct Ledger {
+    norm_type: NormType,
+    scale: u32,
+    parts: u64,
+    elements: u64,
+    /// NaN, +inf, -inf.
+    nonfinite: [u64; 3],
+    overflowing: u64,
+    cells: [u64; CELLS],
+}
+
+/// What a read pass found, before it is a ledger.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    pub norm_type: NormType,
+    pub scale: LossScale,
+    pub elements: u64,
+    pub nonfinite: [u64; 3],
+    /// Whether a gradient divided by the scale would not fit its format.
+    pub overflow: bool,
+    pub sums: Sums,
+}
+
+impl Ledger {
+    /// Words of [`Ledger::to_words`].
+    pub const WORDS: usize = CELLS_AT + CELLS + 1;
+    /// Bytes of [`Ledger::to_bytes`].
+    pub const BYTES: usize = 8 * Self::WORDS;
+
+    pub(crate) fn of_part(part: Part) -> Self {
+        Self {
+            norm_type: part.norm_type,
+            scale: part.scale.get().to_bits(),
+            parts: 1,
+            elements: part.elements,
+            nonfinite: part.nonfinite,
+            overflowing: u64::from(part.overflow),
+            cells: part.sums.cells,
+        }
+        .counted()
+    }
+
+    /// Without what does not count: a device need not have kept it, so it depends on how the work was cut. The cells that
+    /// count hold the digits of every element; where something is nonfinite, none does.
+    fn counted(mut self) -> Self {
+        if self.found_inf() {
+            self.cells = [0; CELLS];
+            self.overflowing = 0;
+            return self;
+        }
+        let top = self.cells.iter().rposition(|&sum| sum != 0).unwrap_or(0);
+        self.cells[..top.saturating_sub(3)].fill(0);
+        self
+    }
+
+    /// Adds the sums of another part, or of several.
+    ///
+    /// # Errors
+    /// [`Error::Ledger`] if it was measured with another loss scale or for another norm, or if there would be 2^42
+    /// elements or more. `self` then stays as it was.
+    pub fn merge(&mut self, other: &Self) -> Result<(), Error> {
+        if self.scale != other.scale {
+            let [a, b] = [self.scale, other.scale].map(f32::from_bits);
+            return refuse(format!("its parts were measured with different loss scales, {a} and {b}"));
+        }
+        if self.norm_type != other.norm_type {
+            let (a, b) = (self.norm_type, other.norm_type);
+            return refuse(format!("its parts were measured for different norms, {a} and {b}"));
+        }
+        let mut words = self.to_words();
+        for (word, more) in words.iter_mut().zip(other.to_words()) {
+            *word = word.wrapping_add(more);
+        }
+        *self = Self::from_words(&words)?;
+        Ok(())
+    }
+
+    /// The ledger as words. The sum of such words of all parts, modulo 2^64 and word by word, is what
+    /// [`Ledger::from_words`] takes for the merged ledger.
+    #[must_use]
+    pub fn to_words(&self) -> [u64; Self::WORDS] {
+        let mut words = [0; Self::WORDS];
+        words[0] = tag(self.norm_type).wrapping_mul(self.parts);
+        words[1] = self.parts;
+        words[2] = u64::from(self.scale).wrapping_mul(self.parts);
+        words[3] = self.elements;
+        words[4..7].copy_from_slice(&self.nonfinite);
+        words[7] = self.overflowing;
+        // With the sum of the scales it tells whether all are equal.
+        words[8] = squared(self.scale).wrapping_mul(self.parts);
+        words[CELLS_AT..][..CELLS].copy_from_slice(&self.cells);
+        words[Self::WORDS - 1] = checksum(&words[..Self::WORDS - 1]);
+        words
+    }
+
+    /// The ledger of these words, or of a sum of such.
+    ///
+    /// # Errors
+    /// [`Error::Ledger`] if there are not [`Ledger::WORDS`] of them, if they were damaged, are of a version in which they
+    /// mean something else, or add up parts with different loss scales or norms, or more than 2^42 elements.
+    pub fn from_words(words: &[u64]) -> Result<Self, Error> {
+        let Ok(words) = <[u64; Self::WORDS]>::try_from(words) else {
+            return refuse(format!("it has {} words, not {}", words.len(), Self::WORDS));
+        };
+        let (content, check) = words.split_at(Self::WORDS - 1);
+        let (parts, elements, overflowing) = (words[1], words[3], words[7]);
+        if parts == 0 || parts > MAX_PARTS {
+            return refuse(format!("it says that it adds up {parts} parts, of 1 to 2^32; is it one at all?"));
+        }
+        let norm_type = [NormType::L1, NormType::L2]
+            .into_iter()
+            .find(|&norm_type| words[0] == tag(norm_type).wrapping_mul(parts));
+        let Some(norm_type) = norm_type else {
+            return refuse(
+                "its first word is not that of this version's ledgers, or its parts were measured for different norms; \
+                 let all ranks run one version and one norm"
+                    .into(),
+            );
+        };
+        if check != [checksum(content)] {
+            return refuse("its checksum is wrong; it was damaged on the way".into());
+        }
+        let scale = u32::try_from(words[2] / parts).ok().filter(|_| words[2] % parts == 0);
+        let scale = scale.filter(|&bits| words[8] == squared(bits).wrapping_mul(parts));
+        let Some(scale) = scale.filter(|&bits| LossScale::new(f32::from_bits(bits)).is_ok()) else {
+            return refuse("its parts were measured with different loss scales".into());
+        };
+        if elements >= MAX_ELEMENTS {
+            return refuse(format!("it adds up {elements} elements; its sums hold those of fewer than 2^42"));
+        }
+        let nonfinite = [words[4], words[5], words[6]];
+        let mut cells = [0; CELLS];
+        cells.copy_from_slice(&words[CELLS_AT..][..CELLS]);
+        let counted = nonfinite.iter().try_fold(0u64, |sum, &n| sum.checked_add(n));
+        let most = elements << 22;
+        if counted.is_none_or(|n| n > elements) || overflowing > parts || cells.iter().any(|&sum| sum > most)
+        {
+            return refuse(format!("its sums are too large for {elements} elements in {parts} parts"));
+        }
+        let ledger = Self { norm_type, scale, parts, elements, nonfinite, overflowing, cells };
+        Ok(ledger.counted())
+    }
+
+    /// The words in order, each little-endian.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(self.to_words()) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// The ledger of these bytes.
+    ///
+    /// # Errors
+    /// As [`Ledger::from_words`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        if bytes.len() != Self::BYTES {
+            return refuse(format!("it has {} bytes, not {}", bytes.len(), Self::BYTES));
+        }
+        let words: Vec<u64> = bytes
+            .chunks_exact(8)
+            .map(|b| b.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)))
+            .collect();
+        Self::from_words(&words)
+    }
+
+    /// The norm that was measured.
+    #[must_use]
+    pub fn norm_type(&self) -> NormType {
+        self.norm_type
+    }
+
+    /// The loss scale of the gradients.
+    #[must_use]
+    pub fn scale(&self) -> f32 {
+        f32::from_bits(self.scale)
+    }
+
+    /// How many ledgers were added up.
+    #[must_use]
+    pub fn parts(&self) -> u64 {
+        self.parts
+    }
+
+    /// Elements of all tensors of all parts.
+    #[must_use]
+    pub fn elements(&self) -> u64 {
+        self.elements
+    }
+
+    /// How many of them are NaN, +infinity and -infinity.
+    #[must_use]
+    pub fn nonfinite(&self) -> [u64; 3] {
+        self.nonfinite
+    }
+
+    /// Whether a gradient of some part is NaN or infinite.
+    #[must_use]
+    pub fn found_inf(&self) -> bool {
+        self.nonfinite != [0; 3]
+    }
+
+    /// In how many parts some gradient, divided by the loss scale, would not fit its format. 0 if something is nonfinite.
+    #[must_use]
+    pub fn overflowing(&self) -> u64 {
+        self.overflowing
+    }
+
+    /// The sums: `cells[i]` counts units of `2^(22 i - 320)` for L2 and of `2^(22 i - 193)` for L1. Only the highest that
+    /// is not zero and the three below it are kept, and none if something is nonfinite.
+    #[must_use]
+    pub fn cells(&self) -> &[u64; CELLS] {
+        &self.cells
+    }
+
+    /// The norm of the unscaled gradients of all parts; `None` if one is NaN or infinite.
+    #[must_use]
+    pub fn total_norm(&self) -> Option<R24> {
+        let scale = LossScale::new(self.scale()).ok()?;
+        let inverse = norm_finish::inverse(scale);
+        (!self.found_inf()).then(|| crate::reference::exact::mul(self.norm_scaled(), inverse))
+    }
+
+    /// The norm before the division by the scale.
+    pub(crate) fn norm_scaled(&self) -> R24 {
+        let sums = Sums { cells: self.cells };
+        match self.norm_type {
+            NormType::L1 => norm_finish::l1_norm(&sums, R24::ONE),
+            NormType::L2 | NormType::Linf => norm_finish::norm(&sums, R24::ONE),
+        }
+    }
+
+    /// Whether `part` can be one of those that were added up: nothing of it is larger.
+    pub(crate) fn check_holds(&self, part: &Self) -> Result<(), Error> {
+        if self.scale != part.scale || self.norm_type != part.norm_type {
+            return refuse(
+                "it was measured with another loss scale or for another norm than this set's own".into(),
+            );
+        }
+        let fewer = |all: &[u64], own: &[u64]| all.iter().zip(own).any(|(all, own)| all < own);
+        // Cells that count here, which those of a sum do for all its parts.
+        let lowest = self.cells.iter().rposition(|&sum| sum != 0).unwrap_or(0).saturating_sub(3);
+        let sums = fewer(&self.cells[lowest..], &part.cells[lowest..]) || self.overflowing < part.overflowing;
+        let counts = fewer(&self.nonfinite, &part.nonfinite)
+            || fewer(&[self.parts, self.elements], &[part.parts, part.elements]);
+        if counts || (sums && !self.found_inf()) {
+            return refuse(
+                "it does not contain this set's own; merge the ledgers of all parts, from the same step"
+                    .into(),
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The ledger of tensors on the CPU: the twin of a read pass over a part.
+pub(crate) fn of_tensors(
+    tensors: &[crate::reference::TensorBits<'_>],
+    scale: LossScale,
+    norm_type: NormType,
+) -> Result<Ledger, Error> {
+    let inverse = norm_finish::inverse(scale);
+    let mut part =
+        Part { norm_type, scale, elements: 0, nonfinite: [0; 3], overflow: false, sums: Sums::default() };
+    for tensor in tensors {
+        let (format, bytes) = (tensor.format, &*tensor.bytes);
+        part.elements += bytes.len() as u64 / format.size();
+        let found = norm_partials::census(format, bytes);
+        for (sum, n) in part.nonfinite.iter_mut().zip([found.nan, found.pos_inf, found.neg_inf]) {
+            *sum += n;
+        }
+        part.sums.merge(&match norm_type {
+            NormType::L1 => norm_partials::l1_ledger(format, bytes),
+            NormType::L2 => norm_partials::ledger(format, bytes),
+            NormType::Linf => return refuse(LINF.into()),
+        });
+        part.overflow |= crate::reference::apply::overflows(format, bytes, inverse);
+    }
+    Ok(Ledger::of_part(part))
+}
+
+pub(crate) const LINF: &str = "a largest magnitude is no sum; sharded steps have an L1 or an L2 norm";
+
+fn refuse<T>(what: String) -> Result<T, Error> {
+    Err(Error::Ledger { what })
+}
+
+/// One part's share of the first word.
+fn tag(norm_type: NormType) -> u64 {
+    let norm = match norm_type {
+        NormType::Linf => 0,
+        NormType::L1 => 1,
+        NormType::L2 => 2,
+    };
+    TAG.wrapping_add(norm << 40)
+}
+
+fn squared(bits: u32) -> u64 {
+    u64::from(bits).wrapping_mul(u64::from(bits))
+}
+
+/// A linear sum, so that the sum of checksums is the checksum of the sum. Odd factors: no change of one word goes unseen.
+fn checksum(words: &[u64]) -> u64 {
+    let mut factor = TAG;
+    words.iter().fold(0u64, |sum, word| {
+        // Knuth's MMIX multiplier and increment.
+        factor = factor.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        sum.wrapping_add(word.wrapping_mul(factor | 1))
+    })
+}
+
+#[cfg(feature = "serde")]
+mod form {
+    use super::{CELLS, Ledger, NormType, TAG, refuse, tag};
+    use crate::Error;
+
+    /// The ledger with names.
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub(super) struct Form {
+        /// What the numbers mean.
+        version: u64,
+        norm_type: NormType,
+        scale: f32,
+        parts: u64,
+        elements: u64,
+        nan: u64,
+        pos_inf: u64,
+        neg_inf: u64,
+        overflowing: u64,
+        cells: [u64; CELLS],
+        checksum: u64,
+    }
+
+    /// Apart from "gradclip" in the tag.
+    const VERSION: u64 = (TAG - u64::from_le_bytes(*b"gradclip")) >> 32;
+
+    impl From<Ledger> for Form {
+        fn from(ledger: Ledger) -> Self {
+            let [nan, pos_inf, neg_inf] = ledger.nonfinite;
+            Self {
+                version: VERSION,
+                norm_type: ledger.norm_type,
+                scale: ledger.scale(),
+                parts: ledger.parts,
+                elements: ledger.elements,
+                nan,
+                pos_inf,
+                neg_inf,
+                overflowing: ledger.overflowing,
+                cells: ledger.cells,
+                checksum: ledger.to_words()[Ledger::WORDS - 1],
+            }
+        }
+    }
+
+    impl TryFrom<Form> for Ledger {
+        type Error = Error;
+
+        fn try_from(form: Form) -> Result<Self, Error> {
+            if form.version != VERSION {
+                let version = form.version;
+                return refuse(format!("it is of version {version}, and this crate's are of {VERSION}"));
+            }
+            let mut words = [0; Self::WORDS];
+            words[0] = tag(form.norm_type).wrapping_mul(form.parts);
+            words[1] = form.parts;
+            words[2] = u64::from(form.scale.to_bits()).wrapping_mul(form.parts);
+            words[3..8].copy_from_slice(&[
+                form.elements,
+                form.nan,
+                form.pos_inf,
+                form.neg_inf,
+                form.overflowing,
+            ]);
+            words[8] = super::squared(form.scale.to_bits()).wrapping_mul(form.parts);
+            words[super::CELLS_AT..][..CELLS].copy_from_slice(&form.cells);
+            words[Self::WORDS - 1] = form.checksum;
+            Self::from_words(&words)
+        }
+    }
+}
