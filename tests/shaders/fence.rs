@@ -180,7 +180,7 @@ fn the_kernels_have_products_and_sums_to_judge() {
                 all.filter(|&(e, _)| body.is_float(e) && flow.level(body.site, e) == PRODUCT).count()
             })
             .sum();
-        let multiplies = shader.is_any(&["NormPartials", "Apply"]);
+        let multiplies = shader.is_any(&["NormPartials", "L1Partials", "Apply", "ApplyEach"]);
         assert_eq!(products > 0, multiplies, "{}: {products} float products found", shader.name);
     }
 }
@@ -216,7 +216,7 @@ fn delta_norm_subtracts_stored_words() {
 /// Taking the fence away from the real kernel must be noticed.
 #[test]
 fn every_norm_partials_depends_on_its_fence() {
-    for shader in shaders().iter().filter(|s| s.name.starts_with("NormPartials")) {
+    for shader in shaders().iter().filter(|s| s.is_any(&["NormPartials", "L1Partials"])) {
         let open = shader.source.replace(" ^ vec4<u32>(dispatch.zero)", "");
         assert_ne!(open, shader.source, "{}: the fence is written in another way now", shader.name);
         let found = violations(&Shader::new(&shader.name, &open));

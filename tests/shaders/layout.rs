@@ -77,7 +77,7 @@ fn verdict_equals_its_twin() {
         ("taken", offset_of!(Verdict, taken)),
     ];
     assert_eq!(size_of::<Verdict>(), 64);
-    check_in(&["NormFinish", "Apply", "ScaleUpdate"], "Verdict", &members, 64);
+    check_in(&["NormFinish", "NormMerged", "TensorFactors", "Apply", "ScaleUpdate"], "Verdict", &members, 64);
     // An engine's kernel gets the same struct from the exported text alone.
     check(&Shader::new("VERDICT_WGSL", gradclip::VERDICT_WGSL), "Verdict", &members, size_of::<Verdict>());
 }
@@ -100,6 +100,21 @@ fn verdict_members_have_the_twins_types() {
     assert_eq!(kinds, [u, u, u, u, u, f, u, i, u, i, u, i, f, u, u, u]);
 }
 
+/// Kernels that write or read what a tile leaves.
+const PARTIALS: &[&str] = &[
+    "NormPartials",
+    "L1Partials",
+    "NormFinish",
+    "ShardLedger",
+    "NormMerged",
+    "TensorNorms",
+    "TensorFactors",
+];
+/// Kernels of tiles.
+const TILES: &[&str] = &["NormPartials", "L1Partials", "Apply", "ApplyEach"];
+/// Kernels that are told a limit.
+const LIMITED: &[&str] = &["NormFinish", "ShardLedger", "NormMerged", "TensorNorms", "TensorFactors"];
+
 #[test]
 fn partial_is_as_long_as_the_planner_says() {
     let members = words(&[
@@ -107,20 +122,52 @@ fn partial_is_as_long_as_the_planner_says() {
         "first",
     ]);
     let size = plan::PARTIAL_BYTES as usize;
-    check_in(&["NormPartials", "NormFinish", "TensorNorms"], "Partial", &members, size);
+    check_in(PARTIALS, "Partial", &members, size);
 }
 
 /// The Rust twins of these are private and made of 32-bit words in this order.
 #[test]
 fn uniforms_and_state_have_their_twins_layout() {
     let finish = ["tile_count", "first_f16", "first_bf16", "tensor_count", "tiles_at", "tile_words"];
-    check_in(&["NormFinish"], "Finish", &words(&finish), 24);
-    check_in(&["NormFinish"], "Limit", &words(&["max_norm", "eps", "skip_above"]), 12);
+    check_in(&["NormFinish", "NormMerged"], "Finish", &words(&finish), 24);
+    // It is given the same bytes.
+    check_in(&["ShardLedger"], "Source", &words(&finish[..3]), 12);
+    let limit = ["max_norm", "eps", "skip_above", "norm_type", "scope", "clip_f32", "clip_f16", "clip_bf16"];
+    check_in(LIMITED, "Limit", &words(&limit), 32);
+    let merged = ["scale", "nonfinite", "overflow", "norm_significand", "norm_exponent"];
+    check_in(&["NormMerged"], "Merged", &words(&merged), 20);
+    let shard = [
+        ("low", 0),
+        ("high", 16),
+        ("count_low", 32),
+        ("count_high", 48),
+        ("run", 64),
+        ("scale", 68),
+        ("top", 72),
+        ("overflow", 76),
+    ];
+    check_in(&["ShardLedger"], "Shard", &shard, 80);
+    let clip = [
+        "norm_significand",
+        "norm_exponent",
+        "largest",
+        "format",
+        "apply",
+        "factor",
+        "factor_significand",
+        "factor_exponent",
+        "coefficient_significand",
+        "coefficient_exponent",
+        "clip_value",
+        "unused",
+    ];
+    check_in(&["TensorNorms", "TensorFactors", "ApplyEach"], "TensorClip", &words(&clip), 48);
     let dispatch = ["first_tile", "tile_count", "tile_words", "tiles_at", "zero"];
-    check_in(&["NormPartials", "Apply"], "Dispatch", &words(&dispatch), 20);
+    check_in(TILES, "Dispatch", &words(&dispatch), 20);
     let range = ["first_tile", "tile_count", "rest_tile", "rest_count"];
     check_in(&["TensorNorms"], "Range", &words(&range), 16);
-    check_in(&["TensorNorms"], "Norms", &words(&["tensor_count"]), 4);
+    let norms = ["tensor_count", "first_f16", "first_bf16"];
+    check_in(&["TensorNorms", "TensorFactors"], "Norms", &words(&norms), 12);
     check_in(&["DeltaNorm"], "Piece", &words(&["word", "scratch_word", "elements", "difference"]), 16);
     check_in(&["ScaleUpdate"], "Turn", &words(&["first", "last"]), 8);
     let config = [
@@ -162,7 +209,7 @@ fn uniforms_and_state_have_their_twins_layout() {
 /// A norm is two words in the report: significand, then exponent.
 #[test]
 fn r24_is_two_words() {
-    for shader in shaders().iter().filter(|s| !s.is_any(&["NormPartials"])) {
+    for shader in shaders().iter().filter(|s| !s.is_any(&["NormPartials", "L1Partials"])) {
         check(shader, "R24", &words(&["significand", "exponent"]), 8);
     }
 }
@@ -179,20 +226,27 @@ fn report_is_a_verdict_and_counts() {
 #[test]
 fn constants_equal_their_twins() {
     let count = |variants: &[&str]| shaders().iter().filter(|s| s.is_any(variants)).count();
-    let tiles = ["NormPartials", "Apply"];
-    let partials = ["NormPartials", "NormFinish", "TensorNorms"];
     assert_eq!(check_constant("THREADS", 256), kernels().len() - count(&["ScaleUpdate"]));
-    let tables = count(&tiles) + count(&["NormFinish"]);
+    let tables = count(TILES) + count(&["NormFinish", "NormMerged"]);
     assert_eq!(check_constant("SEGMENT_WORDS", plan::SEGMENT_WORDS as u64), tables);
     // 36 bytes a tensor, private in Rust.
-    assert_eq!(check_constant("CENSUS_WORDS", 9), 1);
-    assert_eq!(check_constant("NO_ELEMENT", u64::from(u32::MAX)), count(&partials));
-    assert_eq!(check_constant("NONFINITE", u64::from(f32::INFINITY.to_bits())), count(&partials));
-    assert_eq!(check_constant("CELL_BINADES", 11), count(&partials));
+    assert_eq!(check_constant("CENSUS_WORDS", 9), 2);
+    assert_eq!(check_constant("NO_ELEMENT", u64::from(u32::MAX)), count(PARTIALS));
+    assert_eq!(check_constant("NONFINITE", u64::from(f32::INFINITY.to_bits())), count(PARTIALS));
+    for shader in shaders() {
+        // As the function cell_binades of the kernels that read partials of both norms.
+        let binades = match shader.name.split('(').next() {
+            Some("NormPartials") => Some(11),
+            Some("L1Partials") => Some(22),
+            _ => None,
+        };
+        assert_eq!(constant(shader, "CELL_BINADES"), binades, "{}", shader.name);
+    }
     // No tile of any plan: the planner keeps their number below it.
-    assert_eq!(check_constant("NONE", u64::from(u32::MAX)), 1);
+    assert_eq!(check_constant("NONE", u64::from(u32::MAX)), 2);
     // What a report reads as "no norm", and no significand: those end below 2^24.
-    assert_eq!(check_constant("NO_NORM", u64::from(u32::MAX)), 1);
+    let tensors = count(&["TensorNorms", "TensorFactors", "ApplyEach"]);
+    assert_eq!(check_constant("NO_NORM", u64::from(u32::MAX)), tensors);
     // `left` has a bit for each block of a tile.
     for shader in shaders() {
         if let Some(block) = constant(shader, "BLOCK_WORDS") {
@@ -232,10 +286,12 @@ fn bindings(shader: &Shader) -> [u32; 3] {
 fn l01_kernels_bind_what_the_planner_counts() {
     for kernel in kernels() {
         let expected = match kernel {
-            Kernel::NormPartials(_, _, k) => [1 + k, 1, 1],
-            Kernel::Apply(_, _, k) => [2, k, 1],
-            Kernel::NormFinish => [2, 1, 3],
-            Kernel::TensorNorms => [2, 1, 2],
+            Kernel::NormPartials(_, _, k) | Kernel::L1Partials(_, _, k) => [1 + k, 1, 1],
+            Kernel::Apply(_, _, k) | Kernel::ApplyEach(_, _, k) => [2, k, 1],
+            Kernel::NormFinish | Kernel::NormMerged => [2, 1, 3],
+            Kernel::ShardLedger => [1, 1, 3],
+            Kernel::TensorNorms => [2, 1, 3],
+            Kernel::TensorFactors => [0, 2, 3],
             Kernel::ScaleUpdate => [0, 2, 2],
             Kernel::DeltaNorm(_) => [1, 1, 1],
             _ => panic!("{kernel:?} has no expectation here"),
@@ -244,7 +300,10 @@ fn l01_kernels_bind_what_the_planner_counts() {
         assert_eq!(bound, expected, "{kernel:?}");
         // The kernels without windows fit where one window does.
         let windows = match kernel {
-            Kernel::NormPartials(_, _, k) | Kernel::Apply(_, _, k) => k,
+            Kernel::NormPartials(_, _, k)
+            | Kernel::L1Partials(_, _, k)
+            | Kernel::Apply(_, _, k)
+            | Kernel::ApplyEach(_, _, k) => k,
             _ => 1,
         };
         assert!(bound[0] + bound[1] <= plan::OWN_STORAGE_BUFFERS + windows, "{kernel:?}");
