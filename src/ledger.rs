@@ -307,8 +307,7 @@ pub(crate) fn of_tensors(
         }
         part.sums.merge(&match norm_type {
             NormType::L1 => norm_partials::l1_ledger(format, bytes),
-            NormType::L2 => norm_partials::ledger(format, bytes),
-            NormType::Linf => return refuse(LINF.into()),
+            NormType::L2 | NormType::Linf => norm_partials::ledger(format, bytes),
         });
         part.overflow |= crate::reference::apply::overflows(format, bytes, inverse);
     }
@@ -414,5 +413,74 @@ mod form {
             words[Self::WORDS - 1] = form.checksum;
             Self::from_words(&words)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger() -> Ledger {
+        let mut sums = Sums::default();
+        sums.add(crate::Format::F32, 0x4040_0000);
+        let scale = LossScale::new(2.0).unwrap();
+        let (nonfinite, overflow) = ([0; 3], false);
+        Ledger::of_part(Part { norm_type: NormType::L2, scale, elements: 1, nonfinite, overflow, sums })
+    }
+
+    /// Another process reads these: what they mean must not change under one version.
+    #[test]
+    fn the_words_of_version_1() {
+        let mut words = [0; Ledger::WORDS];
+        words[0] = u64::from_le_bytes(*b"gradclip") + (1 << 32) + (2 << 40);
+        words[1] = 1;
+        words[2] = 0x4000_0000;
+        words[3] = 1;
+        words[8] = 0x4000_0000 * 0x4000_0000;
+        words[9 + 14] = 9 << 12;
+        words[36] = 1_953_053_982_144_808_841;
+        assert_eq!(ledger().to_words(), words);
+    }
+
+    #[test]
+    fn another_version_is_refused() {
+        let mut words = ledger().to_words();
+        words[0] += 1 << 32;
+        words[36] = checksum(&words[..36]);
+        let Err(Error::Ledger { what }) = Ledger::from_words(&words) else { panic!("taken") };
+        assert!(what.contains("this version's"), "{what}");
+        // Also where one of two ranks runs it.
+        let old = ledger().to_words();
+        let sum: Vec<u64> = words.iter().zip(old).map(|(a, b)| a.wrapping_add(b)).collect();
+        assert!(Ledger::from_words(&sum).is_err());
+    }
+
+    #[test]
+    fn sums_beyond_their_room_are_refused() {
+        let with = |place: usize, value: u64| {
+            let mut words = ledger().to_words();
+            words[place] = value;
+            words[36] = checksum(&words[..36]);
+            Ledger::from_words(&words).map(drop).map_err(|e| e.to_string())
+        };
+        assert_eq!(with(3, 1 << 20), Ok(()));
+        for (place, value, why) in [
+            (1, 0, "0 parts"),
+            (1, 1 << 33, "parts"),
+            (3, 1 << 42, "2^42"),
+            (3, 0, "too large for 0 elements"),
+            (4, 2, "too large"),
+            (5, u64::MAX, "too large"),
+            (7, 2, "too large"),
+            (9, 1 << 23, "too large"),
+        ] {
+            let error = with(place, value).expect_err(why);
+            assert!(error.contains(why), "word {place}: {error}");
+        }
+        let mut full = ledger();
+        full.elements = MAX_ELEMENTS - 1;
+        let before = full.clone();
+        assert!(full.merge(&ledger()).is_err());
+        assert_eq!(full, before);
     }
 }

@@ -266,6 +266,8 @@ impl GradScaler {
     /// Called when a step guard is dropped.
     pub(crate) fn close(&self, set: &GradSet) {
         self.book().open.retain(|(id, _)| *id != set.id);
+        // A half of a step that was given up is not for the next.
+        set.forget_ledger();
         set.open_under.store(0, Ordering::Release);
     }
 

@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod devices;
 #[path = "../properties/inputs.rs"]
 mod inputs;
 mod misuse;

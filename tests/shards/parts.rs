@@ -46,6 +46,11 @@ impl Part {
         self.set.read_report()
     }
 
+    /// Other gradients in the same place.
+    pub fn replace(&self, tensor: usize, bytes: &[u8]) {
+        self.gpu.queue().write_buffer(&self.buffers[tensor], 0, bytes);
+    }
+
     pub fn bytes(&self) -> Vec<Vec<u8>> {
         let all = self.buffers.iter().zip(&self.lens);
         all.map(|(buffer, &len)| download(&self.gpu, buffer).unwrap()[..len].to_vec()).collect()
