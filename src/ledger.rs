@@ -295,6 +295,9 @@ pub(crate) fn of_tensors(
     scale: LossScale,
     norm_type: NormType,
 ) -> Result<Ledger, Error> {
+    if norm_type == NormType::Linf {
+        return refuse(LINF.into());
+    }
     let inverse = norm_finish::inverse(scale);
     let mut part =
         Part { norm_type, scale, elements: 0, nonfinite: [0; 3], overflow: false, sums: Sums::default() };

@@ -4,6 +4,7 @@
 mod common;
 mod devices;
 #[path = "../properties/inputs.rs"]
+#[allow(dead_code, reason = "shared with other tests")]
 mod inputs;
 mod misuse;
 mod parts;

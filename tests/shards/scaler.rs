@@ -71,7 +71,7 @@ fn the_scalers_of_all_parts_agree_with_that_of_the_whole() {
         scale = want.scale;
     }
     let end = whole.state_dict().unwrap();
-    assert_eq!((end.skipped, end.above), (3, 1), "{end:?}");
+    assert_eq!((end.skipped, end.above), (2, 1), "{end:?}");
 }
 
 /// `skip_above` is that of the whole norm, which no part sees by itself.
