@@ -9,7 +9,8 @@ use crate::{Error, plan};
 
 /// The kernels of one device, shared by all its sets. Cheap to clone.
 ///
-/// Pipelines are compiled when a set first needs them and kept; recording a step never compiles.
+/// Pipelines are compiled when a set first needs them and kept. Recording a step of the usual kind never compiles; the first
+/// with an L1 norm, a limit for each tensor or element, or a ledger does.
 #[derive(Debug, Clone)]
 pub struct Context {
     pub(crate) shared: Arc<Shared>,

@@ -57,9 +57,19 @@
 //! [`GradScaler`] keeps the scale on the GPU for one or more optimizers, and makes the wrong order a type error. See its
 //! example.
 //!
+//! # Other norms and limits
+//!
+//! [`ClipNorm::with_norm_type`] limits an L1 or Linf norm. [`GradSet::record_clip_value`] limits each element,
+//! [`GradSet::record_clip_per_tensor`] the norm of each tensor by itself.
+//!
+//! # Gradients on several devices
+//!
+//! [`GradSet::record_ledger`] measures a part of the gradients, [`GradSet::record_merged`] finishes the step from the
+//! [`Ledger`] of all parts. Between them is one all-reduce of integers, over whatever carries them.
+//!
 //! # Features
 //!
-//! `serde` (off) makes reports, the scaler's state, the self-test and the environment serde types.
+//! `serde` (off) makes reports, ledgers, the scaler's state, the self-test and the environment serde types.
 //!
 //! `wgpu-default` (on) turns on wgpu's default features, all backends among them. An engine that chooses its own turns
 //! it off. The crate is made for the wgpu version that it re-exports as [`wgpu`].
