@@ -2,9 +2,9 @@
 
 use crate::compiled::{DispatchUniform, STRIDE, Scratch, uniform};
 use crate::context::{Shared, group, guarded};
-use crate::grad_set::Tensor;
 use crate::plan::{Access, Dispatch, Plan, PlanTensor, Window};
 use crate::shader::Kernel;
+use crate::slice::Tensor;
 use crate::{Error, Format};
 
 /// The tensors of a set and where they lie.

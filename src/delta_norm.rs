@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::context::{Shared, empty, filled, group, guarded};
-use crate::grad_set::check_set;
 use crate::shader::{Kernel, THREADS};
+use crate::slice::check_set;
 use crate::{Context, Error, Format, GradSet, LossScale, Report, TensorSlice};
 
 /// Elements of a piece: the scratch of one stays below WebGPU's 128 MiB a binding.

@@ -1,6 +1,6 @@
 //! The gradients of one optimizer: one plan, one norm, one verdict.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,35 +8,14 @@ use crate::bound::Gradients;
 use crate::clip::Clip;
 use crate::compiled::{Compiled, Scratch};
 use crate::context::{group, guarded};
-use crate::plan::{Plan, PlanLimits, PlanTensor};
+use crate::plan::{Plan, PlanLimits};
 use crate::probe;
 use crate::report::{Verdict, verdict_of};
 use crate::shader::Kernel;
 use crate::shard::Sharding;
+use crate::slice::{Tensor, check_names, lay_out};
 use crate::step_params::{STEP_BYTES, ScaleSource, StepKey};
-use crate::{ClipNorm, ClipValue, Context, Error, Format, LossScale};
-
-/// Where one gradient tensor lies: `len` elements from byte `offset` of `buffer`, back to back.
-#[derive(Debug, Clone, Copy)]
-pub struct TensorSlice<'a> {
-    /// The engine's buffer, of the context's device; needs [`wgpu::BufferUsages::STORAGE`]. A buffer of another device is
-    /// refused, one of another [`wgpu::Instance`] makes wgpu itself panic.
-    pub buffer: &'a wgpu::Buffer,
-    /// First byte, a multiple of 4.
-    pub offset: u64,
-    /// Elements; 0 is fine.
-    pub len: u64,
-    /// How the elements are stored.
-    pub format: Format,
-}
-
-/// Name and shape of a tensor of a set.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Tensor {
-    pub name: String,
-    pub len: u64,
-    pub format: Format,
-}
+use crate::{ClipNorm, ClipValue, Context, Error, LossScale, TensorSlice};
 
 /// All gradients of one optimizer. They share one norm, one factor and one verdict.
 ///
@@ -187,8 +166,9 @@ impl GradSet {
     /// those of a recent step nothing is allocated either; else one buffer of 512 bytes.
     ///
     /// # Errors
-    /// [`Error::StepOpen`] while a step of the set is open under a [`GradScaler`]; [`Error::Wgpu`] if wgpu refuses that
-    /// buffer. Nothing is recorded then. An encoder of another device is an error of wgpu's when it is finished.
+    /// [`Error::StepOpen`] while a step of the set is open under a [`GradScaler`](crate::GradScaler); [`Error::Wgpu`] if
+    /// wgpu refuses that buffer. Nothing is recorded then. An encoder of another device is an error of wgpu's when it is
+    /// finished.
     pub fn record(
         &self,
         encoder: &mut wgpu::CommandEncoder,
@@ -383,73 +363,6 @@ fn within(device: &PlanLimits, asked: PlanLimits) -> PlanLimits {
         groups_per_dimension: asked.groups_per_dimension.min(device.groups_per_dimension),
         ..asked
     }
-}
-
-/// Checks every slice and numbers the buffers in order of appearance.
-#[allow(clippy::mutable_key_type, reason = "wgpu compares and hashes a buffer by its identity")]
-fn lay_out(tensors: &[Tensor], slices: &[TensorSlice<'_>]) -> Result<Vec<PlanTensor>, Error> {
-    let mut numbers: HashMap<&wgpu::Buffer, usize> = HashMap::new();
-    let mut layout = Vec::with_capacity(slices.len());
-    for (tensor, slice) in tensors.iter().zip(slices) {
-        check_slice(&tensor.name, slice)?;
-        let next = numbers.len();
-        let buffer = *numbers.entry(slice.buffer).or_insert(next);
-        layout.push(PlanTensor { buffer, offset: slice.offset, len: slice.len, format: slice.format });
-    }
-    let mut order: Vec<usize> = (0..layout.len()).filter(|&t| layout[t].len > 0).collect();
-    order.sort_by_key(|&t| (layout[t].buffer, layout[t].offset));
-    for pair in order.windows(2) {
-        let (a, b) = (&layout[pair[0]], &layout[pair[1]]);
-        if a.buffer == b.buffer && b.offset < a.end() {
-            return Err(Error::Overlap {
-                first: tensors[pair[0]].name.clone(),
-                second: tensors[pair[1]].name.clone(),
-            });
-        }
-    }
-    Ok(layout)
-}
-
-/// Checks names and places of tensors that are no set of gradients.
-pub(crate) fn check_set(names: &[String], slices: &[TensorSlice<'_>]) -> Result<(), Error> {
-    check_names(names.iter().map(String::as_str))?;
-    let named = names.iter().zip(slices);
-    let tensors: Vec<Tensor> =
-        named.map(|(name, s)| Tensor { name: name.clone(), len: s.len, format: s.format }).collect();
-    lay_out(&tensors, slices).map(drop)
-}
-
-fn check_names<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), Error> {
-    let mut seen = HashSet::new();
-    for name in names {
-        if !seen.insert(name) {
-            return Err(Error::DuplicateName { tensor: name.into() });
-        }
-    }
-    Ok(())
-}
-
-/// Checks where one tensor lies.
-fn check_slice(tensor: &str, slice: &TensorSlice<'_>) -> Result<(), Error> {
-    let name = || tensor.to_owned();
-    if !slice.offset.is_multiple_of(4) {
-        return Err(Error::Offset { tensor: name(), offset: slice.offset });
-    }
-    let end = u128::from(slice.offset) + 4 * u128::from(slice.format.words(slice.len));
-    if end > u128::from(slice.buffer.size()) {
-        return Err(Error::BeyondBuffer {
-            tensor: name(),
-            offset: slice.offset,
-            len: slice.len,
-            format: slice.format,
-            end,
-            size: slice.buffer.size(),
-        });
-    }
-    if !slice.buffer.usage().contains(wgpu::BufferUsages::STORAGE) {
-        return Err(Error::MissingUsage { tensor: name() });
-    }
-    Ok(())
 }
 
 /// The verdict as the report buffer holds it before any step.

@@ -1,15 +1,15 @@
 //! The mergeable sums of a part of the gradients, for sharded runs.
 
+use crate::reference::norm_finish;
 use crate::reference::norm_partials::Ledger as Sums;
-use crate::reference::{norm_finish, norm_partials};
 use crate::{Error, LossScale, NormType, R24};
 
 /// Cells of a ledger.
-const CELLS: usize = 27;
+pub(crate) const CELLS: usize = 27;
 /// Where the cells lie among the words.
-const CELLS_AT: usize = 9;
+pub(crate) const CELLS_AT: usize = 9;
 /// "gradclip", and what the words mean: a number for each change of that.
-const TAG: u64 = u64::from_le_bytes(*b"gradclip").wrapping_add(1 << 32);
+pub(crate) const TAG: u64 = u64::from_le_bytes(*b"gradclip").wrapping_add(1 << 32);
 /// A cell has room for the digits of this many elements.
 const MAX_ELEMENTS: u64 = 1 << 42;
 const MAX_PARTS: u64 = 1 << 32;
@@ -30,7 +30,7 @@ const MAX_PARTS: u64 = 1 << 32;
 #[cfg_attr(
     feature = "serde",
     derive(serde::Serialize, serde::Deserialize),
-    serde(into = "form::Form", try_from = "form::Form")
+    serde(into = "crate::ledger_form::Form", try_from = "crate::ledger_form::Form")
 )]
 pub struct Ledger {
     norm_type: NormType,
@@ -289,42 +289,14 @@ impl Ledger {
     }
 }
 
-/// The ledger of tensors on the CPU: the twin of a read pass over a part.
-pub(crate) fn of_tensors(
-    tensors: &[crate::reference::TensorBits<'_>],
-    scale: LossScale,
-    norm_type: NormType,
-) -> Result<Ledger, Error> {
-    if norm_type == NormType::Linf {
-        return refuse(LINF.into());
-    }
-    let inverse = norm_finish::inverse(scale);
-    let mut part =
-        Part { norm_type, scale, elements: 0, nonfinite: [0; 3], overflow: false, sums: Sums::default() };
-    for tensor in tensors {
-        let (format, bytes) = (tensor.format, &*tensor.bytes);
-        part.elements += bytes.len() as u64 / format.size();
-        let found = norm_partials::census(format, bytes);
-        for (sum, n) in part.nonfinite.iter_mut().zip([found.nan, found.pos_inf, found.neg_inf]) {
-            *sum += n;
-        }
-        part.sums.merge(&match norm_type {
-            NormType::L1 => norm_partials::l1_ledger(format, bytes),
-            NormType::L2 | NormType::Linf => norm_partials::ledger(format, bytes),
-        });
-        part.overflow |= crate::reference::apply::overflows(format, bytes, inverse);
-    }
-    Ok(Ledger::of_part(part))
-}
-
 pub(crate) const LINF: &str = "a largest magnitude is no sum; sharded steps have an L1 or an L2 norm";
 
-fn refuse<T>(what: String) -> Result<T, Error> {
+pub(crate) fn refuse<T>(what: String) -> Result<T, Error> {
     Err(Error::Ledger { what })
 }
 
 /// One part's share of the first word.
-fn tag(norm_type: NormType) -> u64 {
+pub(crate) fn tag(norm_type: NormType) -> u64 {
     let norm = match norm_type {
         NormType::Linf => 0,
         NormType::L1 => 1,
@@ -333,7 +305,7 @@ fn tag(norm_type: NormType) -> u64 {
     TAG.wrapping_add(norm << 40)
 }
 
-fn squared(bits: u32) -> u64 {
+pub(crate) fn squared(bits: u32) -> u64 {
     u64::from(bits).wrapping_mul(u64::from(bits))
 }
 
@@ -345,78 +317,6 @@ fn checksum(words: &[u64]) -> u64 {
         factor = factor.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         sum.wrapping_add(word.wrapping_mul(factor | 1))
     })
-}
-
-#[cfg(feature = "serde")]
-mod form {
-    use super::{CELLS, Ledger, NormType, TAG, refuse, tag};
-    use crate::Error;
-
-    /// The ledger with names.
-    #[derive(serde::Serialize, serde::Deserialize)]
-    #[serde(deny_unknown_fields)]
-    pub(super) struct Form {
-        /// What the numbers mean.
-        version: u64,
-        norm_type: NormType,
-        scale: f32,
-        parts: u64,
-        elements: u64,
-        nan: u64,
-        pos_inf: u64,
-        neg_inf: u64,
-        overflowing: u64,
-        cells: [u64; CELLS],
-        checksum: u64,
-    }
-
-    /// Apart from "gradclip" in the tag.
-    const VERSION: u64 = (TAG - u64::from_le_bytes(*b"gradclip")) >> 32;
-
-    impl From<Ledger> for Form {
-        fn from(ledger: Ledger) -> Self {
-            let [nan, pos_inf, neg_inf] = ledger.nonfinite;
-            Self {
-                version: VERSION,
-                norm_type: ledger.norm_type,
-                scale: ledger.scale(),
-                parts: ledger.parts,
-                elements: ledger.elements,
-                nan,
-                pos_inf,
-                neg_inf,
-                overflowing: ledger.overflowing,
-                cells: ledger.cells,
-                checksum: ledger.to_words()[Ledger::WORDS - 1],
-            }
-        }
-    }
-
-    impl TryFrom<Form> for Ledger {
-        type Error = Error;
-
-        fn try_from(form: Form) -> Result<Self, Error> {
-            if form.version != VERSION {
-                let version = form.version;
-                return refuse(format!("it is of version {version}, and this crate's are of {VERSION}"));
-            }
-            let mut words = [0; Self::WORDS];
-            words[0] = tag(form.norm_type).wrapping_mul(form.parts);
-            words[1] = form.parts;
-            words[2] = u64::from(form.scale.to_bits()).wrapping_mul(form.parts);
-            words[3..8].copy_from_slice(&[
-                form.elements,
-                form.nan,
-                form.pos_inf,
-                form.neg_inf,
-                form.overflowing,
-            ]);
-            words[8] = super::squared(form.scale.to_bits()).wrapping_mul(form.parts);
-            words[super::CELLS_AT..][..CELLS].copy_from_slice(&form.cells);
-            words[Self::WORDS - 1] = form.checksum;
-            Self::from_words(&words)
-        }
-    }
 }
 
 #[cfg(test)]

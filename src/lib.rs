@@ -86,6 +86,8 @@ mod error;
 mod format;
 mod grad_set;
 mod ledger;
+#[cfg(feature = "serde")]
+mod ledger_form;
 mod nonfinite;
 mod per_tensor;
 pub mod plan;
@@ -101,6 +103,7 @@ mod scaler_state;
 mod self_test;
 mod shader;
 mod shard;
+mod slice;
 mod step;
 mod step_params;
 
@@ -110,7 +113,7 @@ pub use delta_norm::DeltaNorm;
 pub use environment::Environment;
 pub use error::Error;
 pub use format::Format;
-pub use grad_set::{GradSet, GradSetBuilder, TensorSlice};
+pub use grad_set::{GradSet, GradSetBuilder};
 pub use ledger::Ledger;
 pub use nonfinite::Nonfinite;
 pub use per_tensor::TensorClip;
@@ -122,6 +125,7 @@ pub use scaler_config::{HysteresisRefill, ScaleMode, ScalerConfig};
 pub use scaler_state::ScalerState;
 pub use self_test::{Difference, SelfTest, SelfTestCase};
 pub use shader::{Kernel, SCALED_WGSL, VERDICT_WGSL};
+pub use slice::TensorSlice;
 pub use step::{Accumulating, Clipped, ClippedInPlace, Recorded, Sharded, Unscaled};
 pub use wgpu;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::grad_set::Tensor;
+use crate::slice::Tensor;
 use crate::{Nonfinite, R24};
 
 /// Bytes of the verdict in front of the per-tensor counts.

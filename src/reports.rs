@@ -8,10 +8,11 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crate::context::{guarded, on_one_line};
-use crate::grad_set::{Also, Tensor};
+use crate::grad_set::Also;
 use crate::per_tensor::GpuTensorClip;
 use crate::report::{Report, VERDICT_BYTES, Verdict};
 use crate::scaler_state::GpuState;
+use crate::slice::Tensor;
 use crate::step::Recorded;
 use crate::{Error, GradScaler, R24, ScalerState};
 

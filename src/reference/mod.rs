@@ -62,10 +62,12 @@ pub mod norm_finish;
 pub mod norm_partials;
 pub mod plain;
 mod scale_update;
+mod shard_ledger;
 #[cfg(test)]
 mod testing;
 
 pub use scale_update::scale_update;
+pub use shard_ledger::ledger;
 
 use crate::{ClipNorm, ClipValue, Error, Format, Ledger, LossScale, Nonfinite, NormType, R24, TensorClip};
 
@@ -181,14 +183,6 @@ pub fn step_clip_value(tensors: &mut [TensorBits<'_>], scale: LossScale, clip: C
         apply::clip_value(tensor.format, tensor.bytes, inverse, clip);
     }
     Outcome { found_inf: false, total_norm, coefficient: R24::ONE, factor: inverse, ..skipped }
-}
-
-/// The ledger of a part of the gradients.
-///
-/// # Errors
-/// [`Error::Ledger`] for a Linf norm, which is no sum.
-pub fn ledger(tensors: &[TensorBits<'_>], scale: LossScale, norm_type: NormType) -> Result<Ledger, Error> {
-    crate::ledger::of_tensors(tensors, scale, norm_type)
 }
 
 /// The end of a sharded [`step`]: `tensors` are one part, `merged` the ledger of all. What the outcome says of NaN and
