@@ -110,7 +110,7 @@ impl Ledger {
     }
 
     /// The ledger as words. The sum of such words of all parts, modulo 2^64 and word by word, is what
-    /// [`Ledger::from_words`] takes for the merged ledger.
+    /// [`Ledger::from_words`] takes for the merged ledger. A rank without a part adds zeros.
     #[must_use]
     pub fn to_words(&self) -> [u64; Self::WORDS] {
         let mut words = [0; Self::WORDS];

@@ -83,7 +83,9 @@ impl GradSet {
     /// [`Ledger`]. Then submit, [read the ledger](GradSet::read_ledger), add up those of all parts, and
     /// [`GradSet::record_merged`] records the rest. All parts need the same `scale` and `clip`.
     ///
-    /// The gradients must not change in between.
+    /// The gradients must not change in between. Every element counts once: where several ranks hold a copy of a tensor,
+    /// put it into a set of its own, add the ledger of that set on one rank only, and finish it on every rank with the
+    /// merged one. Several sets under one norm work the same way.
     ///
     /// # Errors
     /// [`Error::ShardLimit`] for a Linf norm, and for a `max_norm` from 65504 on if the set holds f16 and from 2^127 on

@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod copies;
 mod devices;
 #[path = "../properties/inputs.rs"]
 #[allow(dead_code, reason = "shared with other tests")]
