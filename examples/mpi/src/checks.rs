@@ -1,0 +1,72 @@
+//! What a sharded step has to do, and what comes of doing it wrong.
+
+mod bits;
+mod mistake;
+mod nan;
+mod scale_differs;
+mod scaler;
+
+use gradclip::reference::Outcome;
+use gradclip::{Context, Report};
+
+use crate::Fallible;
+use crate::cut::Cuts;
+use crate::ranks::Ranks;
+
+/// Whether all held.
+pub fn run(ranks: &Ranks, gpu: &Context) -> Fallible<bool> {
+    let mut good = true;
+    for check in [bits::check, nan::check, scaler::check, scale_differs::check, mistake::check] {
+        good &= check(ranks, gpu)?;
+    }
+    Ok(good)
+}
+
+/// What a step decided, as bits: found inf, overflow, norm, coefficient, factor, scale.
+type Decision = [u64; 6];
+
+fn of_report(report: &Report) -> Decision {
+    let numbers = [report.total_norm, report.coefficient, report.factor, f64::from(report.scale)];
+    decision(report.found_inf, report.overflow, numbers)
+}
+
+fn of_outcome(outcome: &Outcome, scale: f32) -> Decision {
+    let numbers = [outcome.total_norm, outcome.coefficient, outcome.factor].map(|number| number.to_f64());
+    decision(outcome.found_inf, outcome.overflow, [numbers[0], numbers[1], numbers[2], f64::from(scale)])
+}
+
+fn decision(found_inf: bool, overflow: bool, [norm, coefficient, factor, scale]: [f64; 4]) -> Decision {
+    let numbers = [norm, coefficient, factor, scale].map(f64::to_bits);
+    [found_inf.into(), overflow.into(), numbers[0], numbers[1], numbers[2], numbers[3]]
+}
+
+/// Brings every rank's bytes and decision to rank 0, and compares with those of a single process, which `want` computes
+/// there. Complaints are rank 0's.
+fn compare(
+    ranks: &Ranks,
+    name: &str,
+    cuts: &Cuts,
+    got: (&[u8], Decision),
+    want: impl FnOnce() -> Fallible<(Vec<Vec<u8>>, Decision)>,
+) -> Fallible<Option<String>> {
+    let parts = ranks.gather(got.0)?;
+    let decisions = ranks.gather(bytemuck::cast_slice(&got.1))?;
+    if ranks.rank != 0 {
+        return Ok(None);
+    }
+    let (want_bytes, want_decision) = want()?;
+    for (rank, decision) in decisions.iter().enumerate() {
+        if decision[..] != *bytemuck::cast_slice::<u64, u8>(&want_decision) {
+            let got: Vec<u64> = decision.chunks_exact(8).map(bytemuck::pod_read_unaligned).collect();
+            return Ok(Some(format!("{name}: rank {rank} decided {got:x?}, one process {want_decision:x?}")));
+        }
+    }
+    let Some(joined) = cuts.join(&parts) else {
+        return Ok(Some(format!("{name}: a rank has not the bytes that it was given")));
+    };
+    let off = |t: &usize| joined[*t] != want_bytes[*t];
+    Ok((0..joined.len()).find(off).map(|t| {
+        let at = joined[t].iter().zip(&want_bytes[t]).position(|(a, b)| a != b);
+        format!("{name}: tensor {t} differs from that of one process, first at byte {at:?}")
+    }))
+}
