@@ -68,10 +68,10 @@ run() {
     ranks=$1
     shift
     echo "== mpirun -n $ranks${*:+ ... $*}"
-    cargo run --quiet -p gradclip-mpi-example --config "target.'cfg(all())'.runner = '$launch -n $ranks'" -- "$@"
+    cargo run --quiet --profile quick -p gradclip-mpi-example --config "target.'cfg(all())'.runner = '$launch -n $ranks'" -- "$@"
 }
 
-cargo test --quiet -p gradclip-mpi-example
+cargo test --profile quick -p gradclip-mpi-example
 status=0
 for ranks in 1 2 3 4 7; do
     run "$ranks" || status=1

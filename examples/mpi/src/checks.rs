@@ -1,6 +1,7 @@
 //! What a sharded step has to do, and what comes of doing it wrong.
 
 mod bits;
+mod copies;
 mod mistake;
 mod nan;
 mod scale_differs;
@@ -13,10 +14,13 @@ use crate::Fallible;
 use crate::cut::Cuts;
 use crate::ranks::Ranks;
 
+const CHECKS: [fn(&Ranks, &Context) -> Fallible<bool>; 6] =
+    [bits::check, copies::check, nan::check, scaler::check, scale_differs::check, mistake::check];
+
 /// Whether all held.
 pub fn run(ranks: &Ranks, gpu: &Context) -> Fallible<bool> {
     let mut good = true;
-    for check in [bits::check, nan::check, scaler::check, scale_differs::check, mistake::check] {
+    for check in CHECKS {
         good &= check(ranks, gpu)?;
     }
     Ok(good)

@@ -90,7 +90,8 @@ pub fn recorded(run: &str) -> Fallible<Vec<Step>> {
     let file = SafeTensors::deserialize(&bytes)?;
     let step = |row: Row| {
         let prefix = format!("grad/{}/", row.step);
-        let mut names: Vec<&str> = file.names().into_iter().filter(|name| name.starts_with(&prefix)).collect();
+        let mut names: Vec<&str> =
+            file.names().into_iter().filter(|name| name.starts_with(&prefix)).collect();
         names.sort_unstable();
         let tensor = |name: &str| {
             let view = file.tensor(name)?;
@@ -118,7 +119,9 @@ pub fn mixed() -> Fallible<Vec<Step>> {
     let runs = ["digits_mlp_scale_1000", "digits_mlp_f16", "digits_mlp_bf16"];
     let mut tensors = Vec::new();
     for run in runs {
-        let Some(first) = recorded(run)?.into_iter().next() else { return Err(format!("{run} is empty").into()) };
+        let Some(first) = recorded(run)?.into_iter().next() else {
+            return Err(format!("{run} is empty").into());
+        };
         tensors.extend(first.tensors.into_iter().map(|t| Tensor { name: format!("{run}/{}", t.name), ..t }));
     }
     let set = Step { name: String::new(), scale: LossScale::ONE, clip: None, tensors, next_scale: None };

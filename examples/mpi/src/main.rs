@@ -66,10 +66,8 @@ fn run(ranks: &Ranks) -> Fallible<bool> {
     let gpu = adapters::open(&choose(adapter.as_deref(), ranks.rank)?)?;
     let mut labels = ranks.gather_text(&adapters::label(&gpu.info))?;
     labels.sort_unstable();
-    let adapters: Vec<String> = labels
-        .chunk_by(|a, b| a == b)
-        .map(|same| format!("{} on {}", same.len(), same[0]))
-        .collect();
+    let adapters: Vec<String> =
+        labels.chunk_by(|a, b| a == b).map(|same| format!("{} on {}", same.len(), same[0])).collect();
     let adapters = adapters.join(", ");
     if ranks.rank == 0 {
         println!("ranks: {adapters}");

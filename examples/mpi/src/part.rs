@@ -57,7 +57,8 @@ impl Part {
 
     /// Submits what `record` records.
     pub fn submit<T>(&self, record: impl FnOnce(&mut wgpu::CommandEncoder) -> T) -> T {
-        let mut encoder = self.gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut encoder =
+            self.gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let recorded = record(&mut encoder);
         self.gpu.queue().submit([encoder.finish()]);
         recorded
@@ -69,7 +70,12 @@ impl Part {
     }
 
     /// The step of all ranks, of which this part is one.
-    pub fn step(&self, world: &impl Communicator, scale: LossScale, clip: Option<ClipNorm>) -> Fallible<Report> {
+    pub fn step(
+        &self,
+        world: &impl Communicator,
+        scale: LossScale,
+        clip: Option<ClipNorm>,
+    ) -> Fallible<Report> {
         self.submit(|encoder| self.set.record_ledger(encoder, scale, clip))?;
         let merged = exchange::merged(world, &self.set.read_ledger()?)?;
         self.submit(|encoder| self.set.record_merged(encoder, &merged))?;

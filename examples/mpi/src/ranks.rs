@@ -18,10 +18,17 @@ impl Ranks {
         Self { rank: world.rank() as usize, size: world.size() as usize, world }
     }
 
+    /// How many there are, in words.
+    pub fn count(&self) -> String {
+        format!("{} rank{}", self.size, if self.size == 1 { "" } else { "s" })
+    }
+
     /// The bytes of every rank, on rank 0; elsewhere nothing.
     pub fn gather(&self, own: &[u8]) -> Fallible<Vec<Vec<u8>>> {
         let root = self.world.process_at_rank(0);
         let count = i32::try_from(own.len())?;
+        // Rust's pointer to no bytes may be 1, which is Open MPI's MPI_IN_PLACE; here, and where they arrive.
+        let own = if own.is_empty() { &[0][..0] } else { own };
         if self.rank != 0 {
             root.gather_into(&count);
             root.gather_varcount_into(own);
@@ -35,7 +42,7 @@ impl Ranks {
             starts.push(end);
             end = end.checked_add(*count).ok_or("more than 2^31 bytes to gather")?;
         }
-        let mut all = vec![0u8; end as usize];
+        let mut all = vec![0u8; end as usize + 1];
         root.gather_varcount_into_root(own, &mut PartitionMut::new(&mut all[..], &counts[..], &starts[..]));
         let each = starts.iter().zip(&counts);
         Ok(each.map(|(&start, &count)| all[start as usize..][..count as usize].to_vec()).collect())

@@ -24,10 +24,15 @@ pub fn print(ranks: &Ranks, gpu: &Context, adapters: &str) -> Fallible<()> {
 
     measure()?;
     let ledger = part.set.read_ledger()?;
-    let exchange = median(ranks, EXCHANGES, || Ok(()), || {
-        exchange::merged(&ranks.world, &ledger)?;
-        Ok(())
-    })?;
+    let exchange = median(
+        ranks,
+        EXCHANGES,
+        || Ok(()),
+        || {
+            exchange::merged(&ranks.world, &ledger)?;
+            Ok(())
+        },
+    )?;
     let measured_and_waited = || {
         measure()?;
         part.wait()
@@ -53,10 +58,10 @@ pub fn print(ranks: &Ranks, gpu: &Context, adapters: &str) -> Fallible<()> {
     })?;
     if ranks.rank == 0 {
         println!(
-            "time    {} ranks, medians: exchange of {} words {exchange:.3} ms, readback of the ledger {readback:.3} ms, \
+            "time    {}, medians: exchange of {} words {exchange:.4} ms, readback of the ledger {readback:.3} ms, \
              whole sharded step {sharded:.3} ms, the same part without the others {alone:.3} ms; {} f32 gradients over \
              all ranks; {adapters}",
-            ranks.size,
+            ranks.count(),
             Ledger::WORDS,
             step.lens().sum::<usize>() / 4,
         );

@@ -35,7 +35,8 @@ pub fn check(ranks: &Ranks, gpu: &Context) -> Fallible<bool> {
         if part.bytes()? != gradients.iter().flat_map(|t| t.bytes.clone()).collect::<Vec<u8>>() {
             complaints.push(format!("a NaN on rank {sick} changed a gradient"));
         }
-        let found: Vec<(&str, Nonfinite)> = report.bad_tensors().map(|bad| (bad.name, bad.nonfinite)).collect();
+        let found: Vec<(&str, Nonfinite)> =
+            report.bad_tensors().map(|bad| (bad.name, bad.nonfinite)).collect();
         let nan = Nonfinite { nan: 1, first: Some(index as u64), ..Nonfinite::default() };
         let own = [(gradients[tensor].name.as_str(), nan)];
         if found != own[..usize::from(sick == ranks.rank)] {
@@ -45,15 +46,19 @@ pub fn check(ranks: &Ranks, gpu: &Context) -> Fallible<bool> {
             let first = range.start / 4;
             told.extend(found.first().map(|(name, nonfinite)| {
                 let whole = first as u64 + nonfinite.first.unwrap_or_default();
-                format!("rank {sick} names {name} {}, {whole} of the whole", nonfinite.first.unwrap_or_default())
+                format!(
+                    "rank {sick} names {name} {}, {whole} of the whole",
+                    nonfinite.first.unwrap_or_default()
+                )
             }));
         }
     }
-    let told: Vec<String> = ranks.gather_text(&told.join(""))?.into_iter().filter(|t| !t.is_empty()).collect();
+    let told: Vec<String> =
+        ranks.gather_text(&told.join(""))?.into_iter().filter(|t| !t.is_empty()).collect();
     let summary = format!(
-        "one on each of {} ranks in turn skips the step on all {}, no byte changes; {}",
+        "one on each of {} in turn, of {}, skips the step on all, and no byte changes; {}",
         told.len(),
-        ranks.size,
+        ranks.count(),
         told.last().map_or("", String::as_str)
     );
     ranks.verdict("NaN", &summary, &complaints)

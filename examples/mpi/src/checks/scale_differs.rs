@@ -30,7 +30,9 @@ pub fn check(ranks: &Ranks, gpu: &Context) -> Fallible<bool> {
         let scale = LossScale::new(step.scale.get() * factor)?;
         part.submit(|encoder| part.set.record_ledger(encoder, scale, step.clip))?;
         match exchange::merged(&ranks.world, &part.set.read_ledger()?) {
-            Ok(merged) => complaints.push(format!("rank {odd} has another scale, but it merged to {merged:?}")),
+            Ok(merged) => {
+                complaints.push(format!("rank {odd} has another scale, but it merged to {merged:?}"))
+            }
             Err(error) => said = error.to_string(),
         }
         if !said.contains("different loss scales") {
@@ -40,6 +42,6 @@ pub fn check(ranks: &Ranks, gpu: &Context) -> Fallible<bool> {
     if part.bytes()? != gradients.iter().flat_map(|t| t.bytes.clone()).collect::<Vec<u8>>() {
         complaints.push("a gradient changed".into());
     }
-    let summary = format!("refused on each of {} ranks: {said}", ranks.size);
+    let summary = format!("refused on each of {}: {said}", ranks.count());
     ranks.verdict("scale differs", &summary, &complaints)
 }

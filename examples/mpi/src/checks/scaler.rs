@@ -12,11 +12,15 @@ use crate::{Fallible, exchange};
 pub fn check(ranks: &Ranks, gpu: &Context) -> Fallible<bool> {
     // Ten steps, five of which overflowed, at the scale that PyTorch's scaler gave each.
     let mut steps = data::recorded("digits_mlp_amp_f16")?;
-    let (Some(first), Some(last)) = (steps.first(), steps.last().cloned()) else { return Err("no steps".into()) };
-    let config = ScalerConfig { init_scale: first.scale.get(), growth_interval: 3, ..ScalerConfig::default() };
+    let (Some(first), Some(last)) = (steps.first(), steps.last().cloned()) else {
+        return Err("no steps".into());
+    };
+    let config =
+        ScalerConfig { init_scale: first.scale.get(), growth_interval: 3, ..ScalerConfig::default() };
     let cuts = Cuts::uneven(first.lens(), ranks.size, 3);
     // And one with a single NaN, at the end of the last tensor, so on one rank.
-    let mut poisoned = Step { name: "a NaN".into(), next_scale: last.next_scale.map(|scale| scale / 2.0), ..last };
+    let mut poisoned =
+        Step { name: "a NaN".into(), next_scale: last.next_scale.map(|scale| scale / 2.0), ..last };
     let end = poisoned.tensors.last_mut().ok_or("no tensors")?;
     let at = end.bytes.len() - 4;
     end.bytes[at..].copy_from_slice(&f32::NAN.to_le_bytes());
@@ -46,10 +50,10 @@ pub fn check(ranks: &Ranks, gpu: &Context) -> Fallible<bool> {
     }
     let scales: Vec<String> = scales.iter().map(|scale| format!("2^{}", scale.log2())).collect();
     let summary = format!(
-        "{} updates, {skipped} of them skipped, make the scale {} on each of {} ranks, as in PyTorch",
+        "{} updates, {skipped} of them skipped, make the scale {} on each of {}, as in PyTorch",
         steps.len(),
         scales.join(" "),
-        ranks.size
+        ranks.count()
     );
     ranks.verdict("scaler", &summary, &complaints)
 }
