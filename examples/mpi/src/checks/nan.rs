@@ -44,19 +44,19 @@ pub fn check(ranks: &Ranks, gpu: &Context) -> Fallible<bool> {
         }
         if sick == ranks.rank {
             let first = range.start / 4;
-            told.extend(found.first().map(|(name, nonfinite)| {
-                let whole = first as u64 + nonfinite.first.unwrap_or_default();
-                format!(
-                    "rank {sick} names {name} {}, {whole} of the whole",
-                    nonfinite.first.unwrap_or_default()
-                )
-            }));
+            told.extend(
+                found.first().and_then(|(name, nonfinite)| nonfinite.first.map(|own| (name, own))).map(
+                    |(name, own)| {
+                        format!("rank {sick} names {name}[{own}], [{}] of the whole", first as u64 + own)
+                    },
+                ),
+            );
         }
     }
     let told: Vec<String> =
         ranks.gather_text(&told.join(""))?.into_iter().filter(|t| !t.is_empty()).collect();
     let summary = format!(
-        "one on each of {} in turn, of {}, skips the step on all, and no byte changes; {}",
+        "one on each rank that has something, {} of {}, skips the step on all, and no byte changes; {}",
         told.len(),
         ranks.count(),
         told.last().map_or("", String::as_str)
