@@ -92,12 +92,13 @@ fn arguments() -> Fallible<Option<Option<String>>> {
     Ok(Some(adapter))
 }
 
-/// A real GPU before a software one, and Vulkan, Metal or DX12 before GL.
+/// A real GPU before a software one, Vulkan, Metal or DX12 before GL, and SwiftShader, the slowest, after lavapipe.
 fn choose(name: Option<&str>, rank: usize) -> Fallible<wgpu::Adapter> {
     let mut adapters = adapters::named(name.unwrap_or("all"))?;
     adapters.sort_by_key(|adapter| {
         let info = adapter.get_info();
-        (info.device_type == wgpu::DeviceType::Cpu, info.backend == wgpu::Backend::Gl)
+        let software = info.device_type == wgpu::DeviceType::Cpu;
+        (software, info.backend == wgpu::Backend::Gl, info.name.contains("SwiftShader"))
     });
     let turn = if name.is_some() { rank % adapters.len() } else { 0 };
     adapters.into_iter().nth(turn).ok_or_else(|| adapters::NO_ADAPTER.into())
