@@ -36,7 +36,7 @@ pub fn check(ranks: &Ranks, gpu: &Context) -> Fallible<bool> {
     let [clipped, unscaled, nothing, skipped] = kinds;
     let summary = format!(
         "{} steps on {} have the bits of one process: {clipped} clipped, {unscaled} only unscaled, {nothing} with \
-         nothing to do, {skipped} skipped; {idle} parts had no gradient at all",
+         nothing to do, {skipped} skipped; parts without any gradient: {idle}",
         steps.len(),
         ranks.count()
     );
