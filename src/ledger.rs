@@ -26,6 +26,9 @@ const MAX_PARTS: u64 = 1 << 32;
 /// merged ledger: one all-reduce of u64. Or as [bytes](Ledger::to_bytes), or as a serde type with the feature `serde`, to
 /// be [merged](Ledger::merge) where they arrive. Every form carries a version and a checksum that survive the sum; what was
 /// damaged, or means something else, is refused.
+///
+/// What no ledger can tell: whether every part is in it ([`Ledger::parts`] says how many are), and whether all are of the
+/// same step. A part whose ledger is refused stops while the others go on, so an error on one rank has to stop all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
