@@ -1,19 +1,29 @@
-//! `steps.json`: inputs of a step with exact answers.
+//! `steps.json` and `clips.json`: inputs of a step with exact answers.
 
 use std::path::Path;
 
-use gradclip::{ClipNorm, Error, Format, LossScale, R24};
+use gradclip::{ClipNorm, ClipValue, Error, Format, LossScale, NormType, R24, TensorClip};
 use serde::Deserialize;
 
-/// The cases that the repository ships.
+use super::limit::Limit;
+
+/// The cases that the repository ships: the L2 norm of all tensors.
 pub const BUILT_IN: &str = include_str!("../../tests/data/steps.json");
+/// And the other norms and limits.
+pub const CLIPS: &str = include_str!("../../tests/data/clips.json");
 
 #[derive(Debug, Deserialize)]
 struct Case {
     name: String,
     scale: f32,
-    max_norm: Option<Limit>,
+    max_norm: Option<Number>,
+    #[serde(default)]
     eps: f32,
+    /// L2 where it is not told.
+    norm_type: Option<String>,
+    #[serde(default)]
+    each_tensor: bool,
+    clip_value: Option<Number>,
     tensors: Vec<Bits>,
     expect: Expected,
 }
@@ -21,7 +31,7 @@ struct Case {
 /// JSON has no infinity: it is the text "inf".
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
-enum Limit {
+enum Number {
     Number(f32),
     Text(String),
 }
@@ -41,6 +51,9 @@ struct Expected {
     factor: (u32, i32),
     nonfinite: Vec<(u64, u64, u64, Option<u64>)>,
     tensors: Vec<String>,
+    /// Norm and coefficient of each tensor that was limited by itself.
+    #[serde(default)]
+    each: Vec<(Option<(u32, i32)>, (u32, i32))>,
 }
 
 /// What a step starts from.
@@ -48,6 +61,7 @@ struct Expected {
 pub struct Input {
     pub name: String,
     pub scale: LossScale,
+    /// Of all tensors.
     pub clip: Option<ClipNorm>,
     /// Format and bytes of each tensor.
     pub tensors: Vec<(Format, Vec<u8>)>,
@@ -57,6 +71,7 @@ pub struct Input {
 #[derive(Debug, Clone)]
 pub struct Step {
     pub input: Input,
+    pub limit: Limit,
     pub expect: Answer,
 }
 
@@ -70,6 +85,13 @@ pub struct Answer {
     pub factor: f64,
     pub nonfinite: Vec<gradclip::Nonfinite>,
     pub tensors: Vec<Vec<u8>>,
+    /// Of tensors that were limited one by one.
+    pub each: Vec<TensorClip>,
+}
+
+/// Every case that the repository ships.
+pub fn built_in() -> Result<Vec<Step>, String> {
+    Ok([parse(BUILT_IN)?, parse(CLIPS)?].concat())
 }
 
 /// Reads cases from JSON text.
@@ -92,13 +114,17 @@ pub fn read(path: &Path) -> Result<Vec<Step>, String> {
 
 impl Case {
     fn ready(self) -> Result<Step, String> {
-        let max_norm = match self.max_norm {
-            None => None,
-            Some(Limit::Number(n)) => Some(n),
-            Some(Limit::Text(t)) => Some(t.parse().map_err(|_| format!("max_norm \"{t}\""))?),
-        };
         let own = |e: Error| e.to_string();
-        let clip = max_norm.map(|m| ClipNorm::new(m)?.with_eps(self.eps)).transpose().map_err(own)?;
+        let norm_type = norm_type(self.norm_type.as_deref())?;
+        let clip = |m| Ok(ClipNorm::new(m)?.with_eps(self.eps)?.with_norm_type(norm_type));
+        let clip = self.max_norm.map(Number::get).transpose()?.map(clip).transpose().map_err(own)?;
+        let value = self.clip_value.map(Number::get).transpose()?;
+        let limit = match (value, self.each_tensor, clip) {
+            (None, false, clip) => Limit::Norm(clip),
+            (None, true, Some(clip)) => Limit::EachTensor(clip),
+            (Some(value), false, None) => Limit::Value(ClipValue::new(value).map_err(own)?),
+            _ => return Err("not one limit".into()),
+        };
         let scale = LossScale::new(self.scale).map_err(own)?;
         let formats: Vec<Format> =
             self.tensors.iter().map(|t| format(&t.format)).collect::<Result<_, _>>()?;
@@ -109,7 +135,12 @@ impl Case {
             formats.iter().zip(&texts).map(|(&f, t)| words(f, t)).collect()
         };
         let inputs = bytes(self.tensors.into_iter().map(|t| t.bits).collect())?;
-        let r24 = |(significand, exponent)| R24 { significand, exponent }.to_f64();
+        let exact = |(significand, exponent)| R24 { significand, exponent };
+        let r24 = |number| exact(number).to_f64();
+        let each = |(norm, coefficient): (Option<_>, _)| TensorClip {
+            norm: norm.map(exact),
+            coefficient: exact(coefficient),
+        };
         let nonfinite = |(nan, pos_inf, neg_inf, first)| gradclip::Nonfinite { nan, pos_inf, neg_inf, first };
         let expect = Answer {
             found_inf: self.expect.found_inf,
@@ -119,10 +150,27 @@ impl Case {
             factor: r24(self.expect.factor),
             nonfinite: self.expect.nonfinite.into_iter().map(nonfinite).collect(),
             tensors: bytes(self.expect.tensors)?,
+            each: self.expect.each.into_iter().map(each).collect(),
         };
         let tensors = formats.iter().copied().zip(inputs).collect();
-        Ok(Step { input: Input { name: self.name, scale, clip, tensors }, expect })
+        let clip = clip.filter(|_| !self.each_tensor);
+        Ok(Step { input: Input { name: self.name, scale, clip, tensors }, limit, expect })
     }
+}
+
+impl Number {
+    fn get(self) -> Result<f32, String> {
+        match self {
+            Self::Number(n) => Ok(n),
+            Self::Text(t) => t.parse().map_err(|_| format!("\"{t}\" is no number")),
+        }
+    }
+}
+
+fn norm_type(name: Option<&str>) -> Result<NormType, String> {
+    let Some(name) = name else { return Ok(NormType::L2) };
+    let all = [NormType::L1, NormType::L2, NormType::Linf];
+    all.into_iter().find(|n| n.to_string() == name).ok_or_else(|| format!("unknown norm \"{name}\""))
 }
 
 fn format(name: &str) -> Result<Format, String> {

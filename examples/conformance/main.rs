@@ -1,12 +1,15 @@
-//! Every case of `steps.json` and `scaler.json` on every adapter, bit for bit.
+//! Every case of `steps.json`, `clips.json` and `scaler.json` on every adapter, bit for bit.
 //!
 //! `conformance [--adapter all|NAME] [--steps FILE.json] [--scaler FILE.json] [--environment] [--json OUT]`
+//!
+//! `--steps` reads steps of any kind in place of those of the first two files.
 //!
 //! With `--environment`, and for each adapter on which something failed, it prints the block that a bug report needs.
 
 #[allow(dead_code, reason = "shared with tests and benches")]
 mod adapters;
 mod cases;
+mod limit;
 mod runner;
 mod scaler;
 
@@ -67,7 +70,7 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<usize, String> {
     let cases = match &args.steps {
         Some(path) => cases::read(path)?,
-        None => cases::parse(cases::BUILT_IN)?,
+        None => cases::built_in()?,
     };
     let scaler_cases = match &args.scaler {
         Some(path) => scaler::read(path)?,

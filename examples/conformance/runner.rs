@@ -1,10 +1,11 @@
 //! Runs a step on an adapter in one of several layouts and compares every bit.
 
 use gradclip::plan::PlanLimits;
-use gradclip::reference::{TensorBits, step};
-use gradclip::{Context, Format, GradSet, TensorSlice, wgpu};
+use gradclip::reference::TensorBits;
+use gradclip::{Context, Format, GradSet, TensorClip, TensorSlice, wgpu};
 
 use super::cases::{Answer, Input, Step};
+use super::limit::Limit;
 
 /// How the tensors lie in buffers and how the work is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +29,11 @@ const GAP: u8 = 0xff;
 
 /// The CPU reference's answer.
 pub fn on_reference(case: &Input) -> Answer {
+    limited_on_reference(case, Limit::Norm(case.clip))
+}
+
+/// The CPU reference's answer with any limit.
+pub fn limited_on_reference(case: &Input, limit: Limit) -> Answer {
     let mut bytes: Vec<Vec<u8>> = case.tensors.iter().map(|(_, b)| b.clone()).collect();
     let mut tensors: Vec<TensorBits<'_>> = case
         .tensors
@@ -35,7 +41,7 @@ pub fn on_reference(case: &Input) -> Answer {
         .zip(&mut bytes)
         .map(|(&(format, _), bytes)| TensorBits { format, bytes })
         .collect();
-    let outcome = step(&mut tensors, case.scale, case.clip);
+    let (outcome, each) = limit.on_reference(&mut tensors, case.scale);
     Answer {
         found_inf: outcome.found_inf,
         overflow: outcome.overflow,
@@ -44,11 +50,17 @@ pub fn on_reference(case: &Input) -> Answer {
         factor: outcome.factor.to_f64(),
         nonfinite: outcome.nonfinite,
         tensors: bytes,
+        each,
     }
 }
 
 /// The GPU's answer.
 pub fn on_gpu(gpu: &Context, case: &Input, layout: Layout) -> Result<Answer, String> {
+    limited_on_gpu(gpu, case, Limit::Norm(case.clip), layout)
+}
+
+/// The GPU's answer with any limit.
+pub fn limited_on_gpu(gpu: &Context, case: &Input, limit: Limit, layout: Layout) -> Result<Answer, String> {
     let mut order: Vec<usize> = (0..case.tensors.len()).collect();
     if layout == Layout::Reversed {
         order.reverse();
@@ -73,9 +85,10 @@ pub fn on_gpu(gpu: &Context, case: &Input, layout: Layout) -> Result<Answer, Str
     }
     let set = builder.build(gpu).map_err(|e| e.to_string())?;
     let mut encoder = gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-    set.record(&mut encoder, case.scale, case.clip).map_err(|e| e.to_string())?;
+    limit.record(&set, &mut encoder, case.scale).map_err(|e| e.to_string())?;
     gpu.queue().submit([encoder.finish()]);
     let report = set.read_report().map_err(|e| e.to_string())?;
+    let clips = limit.read_each(&set).map_err(|e| e.to_string())?;
 
     let mut tensors = vec![Vec::new(); places.len()];
     let mut nonfinite = vec![gradclip::Nonfinite::default(); places.len()];
@@ -90,6 +103,8 @@ pub fn on_gpu(gpu: &Context, case: &Input, layout: Layout) -> Result<Answer, Str
     if gaps.iter().flatten().any(|&byte| byte != GAP) {
         return Err("bytes outside the tensors changed".into());
     }
+    let mut each: Vec<(usize, TensorClip)> = order.into_iter().zip(clips).collect();
+    each.sort_by_key(|&(tensor, _)| tensor);
     Ok(Answer {
         found_inf: report.found_inf,
         overflow: report.overflow,
@@ -98,6 +113,7 @@ pub fn on_gpu(gpu: &Context, case: &Input, layout: Layout) -> Result<Answer, Str
         factor: report.factor,
         nonfinite,
         tensors,
+        each: each.into_iter().map(|(_, clip)| clip).collect(),
     })
 }
 
@@ -196,6 +212,9 @@ pub fn difference(got: &Answer, want: &Answer, formats: &[Format]) -> Option<Str
             return Some(format!("{what} {got:e} (f64 {g:016x}), expected {want:e} (f64 {w:016x})"));
         }
     }
+    if got.each != want.each {
+        return Some(format!("norms and coefficients {:?}, expected {:?}", got.each, want.each));
+    }
     for (t, &format) in formats.iter().enumerate() {
         if got.nonfinite[t] != want.nonfinite[t] {
             return Some(format!("tensor {t}: {}, expected {}", got.nonfinite[t], want.nonfinite[t]));
@@ -254,10 +273,11 @@ pub fn run(gpu: &Context, cases: &[Step]) -> Tally {
     for case in cases {
         let input = &case.input;
         let formats: Vec<Format> = input.tensors.iter().map(|t| t.0).collect();
-        let reference = difference(&on_reference(input), &case.expect, &formats);
+        let reference = difference(&limited_on_reference(input, case.limit), &case.expect, &formats);
         tally.note(|| format!("{}, reference", input.name), Ok(reference));
         for layout in Layout::ALL {
-            let outcome = on_gpu(gpu, input, layout).map(|got| difference(&got, &case.expect, &formats));
+            let outcome = limited_on_gpu(gpu, input, case.limit, layout)
+                .map(|got| difference(&got, &case.expect, &formats));
             tally.note(|| format!("{}, {layout:?}", input.name), outcome);
         }
     }

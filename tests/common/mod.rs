@@ -7,6 +7,8 @@ use std::sync::OnceLock;
 pub mod adapters;
 #[path = "../../examples/conformance/cases.rs"]
 pub mod cases;
+#[path = "../../examples/conformance/limit.rs"]
+pub mod limit;
 #[path = "../../examples/conformance/runner.rs"]
 pub mod runner;
 #[path = "../../examples/conformance/scaler.rs"]

@@ -216,6 +216,7 @@ impl<'a> Placed<'a> {
             factor: report.factor,
             nonfinite,
             tensors,
+            each: Vec::new(),
         }
     }
 }

@@ -1,0 +1,52 @@
+//! The three kinds of limit, on the reference and recorded for a GPU.
+
+use gradclip::reference::{Outcome, TensorBits, step, step_clip_value, step_per_tensor};
+use gradclip::{ClipNorm, ClipValue, Error, GradSet, LossScale, TensorClip, wgpu};
+
+/// What a step is limited by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Limit {
+    /// One norm of all tensors, if at all.
+    Norm(Option<ClipNorm>),
+    /// The norm of each tensor by itself.
+    EachTensor(ClipNorm),
+    /// The magnitude of each element.
+    Value(ClipValue),
+}
+
+impl Limit {
+    /// The CPU reference's step, in place; and what it did to each tensor, if they were limited one by one.
+    pub fn on_reference(
+        self,
+        tensors: &mut [TensorBits<'_>],
+        scale: LossScale,
+    ) -> (Outcome, Vec<TensorClip>) {
+        match self {
+            Self::Norm(clip) => (step(tensors, scale, clip), Vec::new()),
+            Self::EachTensor(clip) => step_per_tensor(tensors, scale, clip),
+            Self::Value(clip) => (step_clip_value(tensors, scale, clip), Vec::new()),
+        }
+    }
+
+    /// Records the step.
+    pub fn record(
+        self,
+        set: &GradSet,
+        encoder: &mut wgpu::CommandEncoder,
+        scale: LossScale,
+    ) -> Result<(), Error> {
+        match self {
+            Self::Norm(clip) => set.record(encoder, scale, clip),
+            Self::EachTensor(clip) => set.record_clip_per_tensor(encoder, scale, clip),
+            Self::Value(clip) => set.record_clip_value(encoder, scale, clip),
+        }
+    }
+
+    /// What the step did to each tensor, in the order of the set, if they were limited one by one.
+    pub fn read_each(self, set: &GradSet) -> Result<Vec<TensorClip>, Error> {
+        match self {
+            Self::EachTensor(_) => set.read_tensor_clips(),
+            Self::Norm(_) | Self::Value(_) => Ok(Vec::new()),
+        }
+    }
+}
