@@ -7,6 +7,7 @@ use gradclip::{ClipNorm, Context, Format, GradSet, LossScale, Nonfinite, TensorS
 use proptest::prelude::*;
 
 use super::common::cases::{Answer, Input};
+use super::common::limit::Limit;
 use super::common::runner::{download, upload};
 use super::inputs::Lcg;
 
@@ -71,6 +72,13 @@ pub fn cuttings() -> impl Strategy<Value = Cutting> {
                 }
             },
         )
+}
+
+impl Cutting {
+    /// The same, with every tensor in one piece.
+    pub fn of_whole_tensors(&self) -> Self {
+        Self { pieces: 1, ..self.clone() }
+    }
 }
 
 /// Elements of a tensor, and where they lie.
@@ -183,9 +191,14 @@ impl<'a> Placed<'a> {
 
     /// One step on what the buffers hold, and its answer in terms of the whole tensors.
     pub fn step(&self, scale: LossScale, clip: Option<ClipNorm>) -> Answer {
+        self.limited(scale, Limit::Norm(clip))
+    }
+
+    /// [`Placed::step`] with any limit. Tensors that are limited one by one must be in one piece each.
+    pub fn limited(&self, scale: LossScale, limit: Limit) -> Answer {
         let mut encoder =
             self.gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        self.set.record(&mut encoder, scale, clip).unwrap();
+        limit.record(&self.set, &mut encoder, scale).unwrap();
         self.gpu.queue().submit([encoder.finish()]);
         let report = self.set.read_report().unwrap();
         let mut images: Vec<Vec<u8>> =
@@ -208,6 +221,10 @@ impl<'a> Placed<'a> {
             };
         }
         assert!(images.iter().flatten().all(|&byte| byte == GAP), "bytes outside the tensors changed");
+        let clips = limit.read_each(&self.set).unwrap();
+        let mut each: Vec<_> = self.arrangement.pieces.iter().map(|p| p.tensor).zip(clips).collect();
+        each.sort_by_key(|&(tensor, _)| tensor);
+        assert!(each.is_empty() || each.len() == tensors.len(), "a piece is not a tensor");
         Answer {
             found_inf: report.found_inf,
             overflow: report.overflow,
@@ -216,7 +233,7 @@ impl<'a> Placed<'a> {
             factor: report.factor,
             nonfinite,
             tensors,
-            each: Vec::new(),
+            each: each.into_iter().map(|(_, clip)| clip).collect(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Random sets of gradients, and what a step is told.
 
-use gradclip::{ClipNorm, Format, LossScale};
+use gradclip::{ClipNorm, Format, LossScale, NormType};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -132,10 +132,17 @@ fn tensors(set_centre: i32) -> impl Strategy<Value = Tensor> {
 impl Set {
     /// The bytes and numbers of the step.
     pub fn input(&self) -> Input {
+        self.input_of(NormType::L2)
+    }
+
+    /// [`Set::input`] with a limit of that norm.
+    pub fn input_of(&self, norm_type: NormType) -> Input {
         let tensors: Vec<_> = self.tensors.iter().map(|t| (t.format, t.bytes())).collect();
         let scale = LossScale::new(self.scale).unwrap();
         let mut input = Input { name: "random".into(), scale, clip: None, tensors };
-        let norm = (on_reference(&input).norm as f32).min(f32::MAX);
+        let of_type = |max_norm| ClipNorm::new(max_norm).unwrap().with_norm_type(norm_type);
+        let measured = Input { clip: Some(of_type(f32::INFINITY)), ..input.clone() };
+        let norm = (on_reference(&measured).norm as f32).min(f32::MAX);
         let eps = match self.eps {
             Eps::Bits(bits) => f32::from_bits(bits),
             Eps::OfNorm(power) => (norm * 2f32.powi(power)).min(f32::MAX),
@@ -150,7 +157,7 @@ impl Set {
             }
             Limit::OfNorm(part) => Some(norm * part),
         };
-        input.clip = max_norm.map(|m| ClipNorm::new(m).unwrap().with_eps(eps).unwrap());
+        input.clip = max_norm.map(|m| of_type(m).with_eps(eps).unwrap());
         for (tensor, element, kind) in &self.nonfinite {
             let mut filled: Vec<_> = input.tensors.iter_mut().filter(|t| !t.1.is_empty()).collect();
             if filled.is_empty() {
