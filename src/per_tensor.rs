@@ -55,6 +55,8 @@ pub(crate) struct PerTensor {
     pub norms: Measure,
     factors: wgpu::BindGroup,
     apply: wgpu::BindGroup,
+    /// Whether the latest step that wrote to the buffer limited each tensor by its norm.
+    clipped: bool,
 }
 
 /// Ready to record.
@@ -97,6 +99,18 @@ impl Compiled {
         made.as_ref().map(|made| made.norms.output.clone())
     }
 
+    /// Notes whether what a step leaves of each tensor is what it was clipped by.
+    pub fn wrote_tensors(&self, clipped: bool) {
+        if let Some(made) = &mut *self.per_tensor.lock().unwrap_or_else(PoisonError::into_inner) {
+            made.clipped = clipped;
+        }
+    }
+
+    fn tensor_clips_buffer(&self) -> Option<wgpu::Buffer> {
+        let made = self.per_tensor.lock().unwrap_or_else(PoisonError::into_inner);
+        made.as_ref().filter(|made| made.clipped).map(|made| made.norms.output.clone())
+    }
+
     fn made_per_tensor(&self, shared: &Shared, report: &wgpu::Buffer) -> Result<PerTensor, Error> {
         let mut made = self.per_tensor.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(per_tensor) = &*made {
@@ -125,6 +139,7 @@ impl Compiled {
             let norms = [all(&ranges), all(partials), all(&clips), all(&info)];
             let memory_bytes = ranges.size() + info.size() + clips.size();
             PerTensor {
+                clipped: false,
                 factors: group(shared, &layouts.tensor_factors, &[all(&clips), verdict, all(&info)]),
                 apply: group(shared, &layouts.apply, &[all(table), all(&clips)]),
                 norms: Measure {
@@ -165,9 +180,10 @@ impl GradSet {
     /// submitted so far. Blocks, as [`GradSet::read_report`].
     ///
     /// # Errors
-    /// [`Error::NotRun`] if none was recorded; [`Error::Timeout`]; [`Error::Wgpu`] if the device was lost.
+    /// [`Error::NotRun`] if none was recorded, or if a later step wrote in its place: one with a limit by value, or one whose
+    /// report has the norms of the tensors; [`Error::Timeout`]; [`Error::Wgpu`] if the device was lost.
     pub fn read_tensor_clips(&self) -> Result<Vec<TensorClip>, Error> {
-        let Some(buffer) = self.compiled.tensor_norms_buffer() else {
+        let Some(buffer) = self.compiled.tensor_clips_buffer() else {
             return Err(Error::NotRun { set: self.name.clone() });
         };
         let whose = format!("set \"{}\"", self.name);

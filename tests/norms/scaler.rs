@@ -245,12 +245,42 @@ fn two_limits_in_one_encoder() {
     }
 }
 
+/// A step that writes the norms of the tensors elsewhere leaves nothing to read of one before it.
 #[test]
-fn no_tensor_was_clipped_before_a_step() {
+fn what_each_tensor_was_clipped_by_is_that_of_a_step_by_tensor() {
+    let all = [f32s("a", &[3.0, -4.0]), f32s("b", &[12.0, 0.0])];
+    let l2 = norm(NormType::L2, 6.0);
     for gpu in gpus() {
         let gpu = &gpu.context;
-        let optimizer = Optimizer::new(gpu, "adamw", &[f32s("a", &[3.0])], None);
-        let error = optimizer.set.read_tensor_clips().unwrap_err();
-        assert!(matches!(error, Error::NotRun { ref set } if set == "adamw"), "{error}");
+        let scaler = steady(gpu, 1);
+        let mut optimizer = Optimizer::new(gpu, "adamw", &all, None);
+        let mut run = |limit: Limit, measure: bool| {
+            optimizer.rebind(gpu, &all, 4);
+            if measure {
+                let _ = take(gpu, &scaler, &optimizer, limit);
+            } else {
+                let mut encoder = encoder(gpu);
+                limit.record(&optimizer.set, &mut encoder, LossScale::ONE).unwrap();
+                submit(gpu, encoder);
+            }
+            optimizer
+                .set
+                .read_tensor_clips()
+                .map(|clips| clips.iter().map(|c| c.coefficient.to_f64()).collect())
+        };
+        let none = |clips: Result<Vec<f64>, Error>| {
+            let error = clips.unwrap_err();
+            assert!(matches!(error, Error::NotRun { ref set } if set == "adamw"), "{error}");
+        };
+        let half = vec![1.0, 0.5];
+        let limit = Limit::EachTensor(l2.with_eps(0.0).unwrap());
+        none(run(Limit::Norm(None), false));
+        none(run(Limit::Norm(None), true));
+        assert_eq!(run(limit, false).unwrap(), half);
+        assert_eq!(run(Limit::Norm(Some(l2)), false).unwrap(), half);
+        none(run(Limit::Norm(Some(l2)), true));
+        assert_eq!(run(limit, false).unwrap(), half);
+        none(run(value(1.0), false));
+        assert_eq!(run(limit, true).unwrap(), [1.0, 1.0]);
     }
 }
