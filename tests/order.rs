@@ -16,4 +16,6 @@ fn wrong_orders_do_not_compile() {
     cases.compile_fail("tests/order/record_twice.rs");
     cases.compile_fail("tests/order/update_without_recorded_step.rs");
     cases.compile_fail("tests/order/update_twice.rs");
+    cases.compile_fail("tests/order/defer_clip_per_tensor.rs");
+    cases.compile_fail("tests/order/defer_clip_value.rs");
 }

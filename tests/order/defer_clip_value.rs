@@ -1,0 +1,15 @@
+//! A limit of each element is no factor that an optimizer's kernel could apply.
+use gradclip::{ClipValue, Error, GradScaler, GradSet, wgpu};
+
+pub fn step(
+    scaler: &GradScaler,
+    grads: &GradSet,
+    encoder: &mut wgpu::CommandEncoder,
+    clip: ClipValue,
+) -> Result<(), Error> {
+    let step = scaler.begin(grads)?.unscale().clip_grad_value(clip);
+    let step = step.record_deferred(encoder)?;
+    scaler.update(encoder, [step])
+}
+
+fn main() {}
