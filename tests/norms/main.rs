@@ -13,5 +13,6 @@ mod random;
 mod rig;
 mod scaler;
 mod shapes;
+mod ties;
 mod truth;
 mod values;

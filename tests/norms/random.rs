@@ -44,7 +44,7 @@ fn everywhere(input: &Input, limit: Limit, arrangements: &[(&str, Arrangement)])
 }
 
 proptest! {
-    #![proptest_config(config(32))]
+    #![proptest_config(config(28))]
 
     #[test]
     fn a_norm_of_all(
