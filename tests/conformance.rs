@@ -39,5 +39,5 @@ fn the_runner_sees_a_wrong_coefficient_of_a_tensor() {
     case.expect.each[1].coefficient.significand ^= 1;
     let tally = runner::run(&gpus()[0].context, &[case]);
     assert_eq!((tally.checks, tally.mismatches), (5, 5));
-    assert!(tally.first.unwrap().contains("norms and coefficients"));
+    assert!(tally.first.unwrap().contains("tensor 1: TensorClip"));
 }

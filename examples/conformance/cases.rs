@@ -42,18 +42,21 @@ struct Bits {
     bits: String,
 }
 
+/// Significand and exponent.
+type Exact = (u32, i32);
+
 #[derive(Debug, Deserialize)]
 struct Expected {
     found_inf: bool,
     overflow: bool,
-    norm: (u32, i32),
-    coefficient: (u32, i32),
-    factor: (u32, i32),
+    norm: Exact,
+    coefficient: Exact,
+    factor: Exact,
     nonfinite: Vec<(u64, u64, u64, Option<u64>)>,
     tensors: Vec<String>,
     /// Norm and coefficient of each tensor that was limited by itself.
     #[serde(default)]
-    each: Vec<(Option<(u32, i32)>, (u32, i32))>,
+    each: Vec<(Option<Exact>, Exact)>,
 }
 
 /// What a step starts from.

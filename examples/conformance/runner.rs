@@ -212,8 +212,12 @@ pub fn difference(got: &Answer, want: &Answer, formats: &[Format]) -> Option<Str
             return Some(format!("{what} {got:e} (f64 {g:016x}), expected {want:e} (f64 {w:016x})"));
         }
     }
-    if got.each != want.each {
-        return Some(format!("norms and coefficients {:?}, expected {:?}", got.each, want.each));
+    let each = got.each.iter().zip(&want.each).enumerate();
+    if let Some((t, (got, want))) = each.into_iter().find(|(_, (got, want))| got != want) {
+        return Some(format!("tensor {t}: {got:?}, expected {want:?}"));
+    }
+    if got.each.len() != want.each.len() {
+        return Some(format!("{} tensors by themselves, expected {}", got.each.len(), want.each.len()));
     }
     for (t, &format) in formats.iter().enumerate() {
         if got.nonfinite[t] != want.nonfinite[t] {

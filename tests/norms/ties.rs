@@ -30,7 +30,7 @@ struct Tie {
 fn ties() -> impl Strategy<Value = Tie> {
     let formats = prop::sample::select(vec![Format::F32, Format::Bf16]);
     // From the fifth place of its cell on the half unit lies in the next cell or below, so one there can decide.
-    let fields = (4..=11, 4..CELL).prop_map(|(cell, place)| (CELL * cell + place).min(254));
+    let fields = (4..=11, 4..CELL).prop_map(|(cell, place): (i32, i32)| (CELL * cell + place).min(254));
     (formats, (1u32 << 22)..(1 << 23), fields, 0..CELL).prop_map(|(format, quarter, field, place)| Tie {
         format,
         norm: 4 * quarter + 1,
