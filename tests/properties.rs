@@ -1,5 +1,6 @@
 //! What holds for every set of gradients, tried on random ones.
 
+#[allow(dead_code, reason = "shared with other tests")]
 #[path = "properties/arrange.rs"]
 mod arrange;
 mod common;
