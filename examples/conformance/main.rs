@@ -10,6 +10,7 @@
 mod adapters;
 mod cases;
 mod limit;
+#[allow(dead_code, reason = "shared with tests")]
 mod runner;
 mod scaler;
 

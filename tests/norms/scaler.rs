@@ -199,7 +199,7 @@ fn one_tensor_skips_the_step_of_all() {
         let gpu = &gpu.context;
         let config = ScalerConfig { init_scale: 0.5, ..ScalerConfig::default() };
         for limit in [Limit::EachTensor(norm(NormType::L2, 2e5)), value(f32::INFINITY)] {
-            let scaler = GradScaler::new(gpu, config.clone()).unwrap().with_reports(1);
+            let scaler = GradScaler::new(gpu, config).unwrap().with_reports(1);
             let mut taken = Vec::new();
             let mut optimizer = Optimizer::new(gpu, "adamw", &[f32s("a", &[1.0]), f16s("b", &[2.0])], None);
             for gradient in [2.0, 65504.0, f32::NAN, 2.0] {

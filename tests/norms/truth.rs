@@ -26,7 +26,7 @@ fn norm_f64<'a>(tensors: impl Iterator<Item = (Format, &'a [u8])>, norm_type: No
 fn r24(value: f64) -> f64 {
     let lost = 1u64 << 29;
     let bits = value.to_bits();
-    f64::from_bits((bits + lost / 2 - 1 + (bits / lost & 1)) / lost * lost)
+    f64::from_bits((bits + lost / 2 - 1 + ((bits / lost) & 1)) / lost * lost)
 }
 
 fn is_power_of_two(input: &Input) -> bool {
