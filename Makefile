@@ -1,11 +1,12 @@
-.PHONY: help demo test mpi
+.PHONY: help demo test burn mpi
 
 help:
 	@echo 'make demo   one step over recorded gradients: unscale, check, norm, clip, compared with the CPU reference'
 	@echo 'make test   the whole test suite on every adapter of this machine'
+	@echo "make burn   gradients of the Burn framework, clipped in Burn's own buffers: an example, and its tests"
 	@echo 'make mpi    one step over gradients on 1, 2, 3, 4 and 7 ranks of an MPI program, compared with one process'
-	@echo 'All need Rust (https://rustup.rs). On Debian and Ubuntu they install a software Vulkan driver if there is none,'
-	@echo 'and make mpi installs Open MPI and libclang.'
+	@echo 'All need Rust (https://rustup.rs), make burn 1.95 or later. On Debian and Ubuntu they install a software Vulkan'
+	@echo 'driver if there is none, and make mpi installs Open MPI and libclang.'
 
 demo:
 	@scripts/run.sh cargo run --release --example clip
@@ -16,3 +17,11 @@ test:
 
 mpi:
 	@scripts/run.sh scripts/mpi.sh
+
+# Fusion changes the type behind every tensor of Burn's, so it takes a second build of most of Burn.
+BURN = --profile quick -p gradclip-burn-example
+burn:
+	@scripts/run.sh cargo test $(BURN) -- --test-threads=1
+	@scripts/run.sh cargo run $(BURN)
+	@scripts/run.sh cargo test $(BURN) --features fusion -- --test-threads=1
+	@scripts/run.sh cargo run $(BURN) --features fusion
