@@ -27,8 +27,8 @@ const MAX_PARTS: u64 = 1 << 32;
 /// be [merged](Ledger::merge) where they arrive. Every form carries a version and a checksum that survive the sum; what was
 /// damaged, or means something else, is refused.
 ///
-/// What no ledger can tell: whether every part is in it ([`Ledger::parts`] says how many are), and whether all are of the
-/// same step. A part whose ledger is refused stops while the others go on, so an error on one rank has to stop all.
+/// What no ledger can tell: whether every part is in it, which [`Ledger::complete`] asks, and whether all are of the same
+/// step. A part whose ledger is refused stops while the others go on, so an error on one rank has to stop all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -110,6 +110,21 @@ impl Ledger {
         }
         *self = Self::from_words(&words)?;
         Ok(())
+    }
+
+    /// The ledger, if it adds up as many as there are: a rank that forgot to exchange its own would else clip by the norm of
+    /// its part.
+    ///
+    /// # Errors
+    /// [`Error::Ledger`] if it adds up another number.
+    pub fn complete(self, parts: u64) -> Result<Self, Error> {
+        if self.parts != parts {
+            return refuse(format!(
+                "it adds up {} parts, not {parts}; merge the ledger of every part, once",
+                self.parts
+            ));
+        }
+        Ok(self)
     }
 
     /// The ledger as words. The sum of such words of all parts, modulo 2^64 and word by word, is what

@@ -160,4 +160,7 @@ fn order_does_not_matter() {
     assert_eq!(merge(&reversed), whole);
     assert_eq!(merge(&[merge(&parts[..2]), merge(&parts[2..])]), whole);
     assert_eq!(whole.parts(), 6);
+    assert_eq!(whole.clone().complete(6), Ok(whole.clone()));
+    refused(whole.complete(7), "6 parts, not 7");
+    refused(parts[0].clone().complete(6), "1 parts, not 6");
 }

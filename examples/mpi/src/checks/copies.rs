@@ -27,7 +27,8 @@ pub fn check(ranks: &Ranks, gpu: &Context) -> Fallible<bool> {
     if ranks.rank == 0 {
         own.merge(&of_copies)?;
     }
-    let merged = exchange::merged(&ranks.world, &own)?;
+    // A part for each rank, and the copies.
+    let merged = exchange::sum(&ranks.world, &own)?.complete(ranks.size as u64 + 1)?;
     part.submit(|encoder| part.set.record_merged(encoder, &merged))?;
     copies.submit(|encoder| copies.set.record_merged(encoder, &merged))?;
 
