@@ -348,7 +348,7 @@ impl GradSet {
         let plan = Plan::new(&layout, &self.limits)?;
         let scratch = Scratch::new(shared, &self.name, &plan, self.tensors.len())?;
         self.compiled = Compiled::new(shared, plan, gradients, scratch, &self.report)?;
-        self.forget_ledger();
+        self.restart_ledger();
         Ok(())
     }
 }

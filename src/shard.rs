@@ -224,6 +224,12 @@ impl GradSet {
         sharding.own = None;
     }
 
+    /// The buffer of the ledger is another one, whose runs count from 0.
+    pub(crate) fn restart_ledger(&self) {
+        self.forget_ledger();
+        self.sharding().seen.1 = 0;
+    }
+
     fn start_ledger(&self) -> Result<(crate::readback::Pending, u64), Error> {
         let recorded = {
             let sharding = self.sharding();

@@ -77,6 +77,25 @@ fn the_halves_come_in_order_and_once() {
     }
 }
 
+/// As an engine does whose gradients lie elsewhere in every step.
+#[test]
+fn a_set_is_measured_wherever_it_lies() {
+    for gpu in gpus() {
+        let mut part = Part::new(&gpu.context, &tensors(&[24.0, -32.0]));
+        for offset in [0, 4, 4, 8, 12u64] {
+            let mut bytes = vec![0; offset as usize];
+            bytes.extend(f32s(&[24.0, -32.0]));
+            let buffer = crate::common::runner::upload(&gpu.context, &bytes);
+            let slice = TensorSlice { buffer: &buffer, offset, len: 2, format: Format::F32 };
+            part.set.rebind(&[slice]).unwrap();
+            no_ledger(part.set.read_ledger());
+            let merged = part.measure(scale(), limit()).unwrap();
+            assert_eq!(merged, elsewhere(&[24.0, -32.0]), "at {offset}");
+            assert_eq!(part.finish(&merged).unwrap().total_norm, 5.0);
+        }
+    }
+}
+
 #[test]
 fn a_ledger_without_the_set_s_own_is_refused() {
     for gpu in gpus() {
