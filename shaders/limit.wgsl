@@ -20,6 +20,8 @@ struct Limit {
     clip_f32: u32,
     clip_f16: u32,
     clip_bf16: u32,
+    // Which recording of a ledger this is.
+    ticket: u32,
 }
 
 @group(1) @binding(0) var<uniform> limit: Limit;

@@ -15,8 +15,8 @@ struct Shard {
     // Counts of NaN, +inf and -inf.
     count_low: vec4<u32>,
     count_high: vec4<u32>,
-    // How often this ran, modulo 2^32.
-    run: u32,
+    // Of the recording that this is the ledger of.
+    ticket: u32,
     // The loss scale, as f32 bits.
     scale: u32,
     // The highest of the four cells.
@@ -66,7 +66,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
     if lane == 0u {
         shard.count_low = low[0];
         shard.count_high = high[0];
-        shard.run += 1u;
+        shard.ticket = limit.ticket;
         shard.scale = loss_scale.x;
         shard.top = top;
         let inverse = r24_div(R24_ONE, r24_from_bits(loss_scale.x));

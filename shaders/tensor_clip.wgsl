@@ -16,7 +16,8 @@ struct TensorClip {
     coefficient_exponent: i32,
     // The largest magnitude that an element keeps, as f32 bits.
     clip_value: u32,
-    unused: u32,
+    // The run of the step that clipped the tensor by its norm; 0: another kind of step wrote this.
+    run: u32,
 }
 
 const NO_NORM = 0xffffffffu;

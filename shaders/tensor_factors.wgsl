@@ -26,6 +26,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
         atomicStore(&overflow, 0u);
     }
     let skipped = workgroupUniformLoad(&skip) != 0u;
+    let run = verdict.run;
     let inverse = r24_div(R24_ONE, r24_from_bits(loss_scale.x));
     var least = R24_ONE;
     for (var tensor = lane; tensor < info.tensor_count; tensor += THREADS) {
@@ -52,6 +53,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
         clips[tensor].coefficient_significand = coefficient.significand;
         clips[tensor].coefficient_exponent = coefficient.exponent;
         clips[tensor].clip_value = clip_value;
+        clips[tensor].run = select(0u, max(run, 1u), limit.scope == EACH_TENSOR);
     }
     smallest[lane] = least;
     workgroupBarrier();

@@ -55,6 +55,7 @@ fn main(
         clips[tensor].norm_significand = select(norm.significand, NO_NORM, largest >= NONFINITE);
         clips[tensor].norm_exponent = norm.exponent;
         clips[tensor].largest = largest;
+        clips[tensor].run = 0u;
         clips[tensor].format = u32(range.first_tile >= info.first_f16) + u32(range.first_tile >= info.first_bf16);
     }
 }

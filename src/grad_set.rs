@@ -264,7 +264,6 @@ impl GradSet {
         let tensor_norms = also.tensor_norms && each.is_none();
         let tensor_norms =
             tensor_norms.then(|| self.compiled.tensor_norms(shared, &self.report)).transpose()?;
-        let writes_tensors = each.is_some() || tensor_norms.is_some();
         let after = also.norm_after.then(|| self.compiled.after(shared)).transpose()?;
         // Measured as if unscaled already: which the gradients then are.
         let measure = ClipNorm::unlimited(clip.norm_type());
@@ -296,9 +295,6 @@ impl GradSet {
             after.record(&mut pass, &step);
         }
         drop(pass);
-        if writes_tensors {
-            self.compiled.wrote_tensors(matches!(clip, Clip::EachTensor(_)));
-        }
         self.forget_ledger();
         self.count_recorded();
         Ok(())
@@ -348,7 +344,7 @@ impl GradSet {
         let plan = Plan::new(&layout, &self.limits)?;
         let scratch = Scratch::new(shared, &self.name, &plan, self.tensors.len())?;
         self.compiled = Compiled::new(shared, plan, gradients, scratch, &self.report)?;
-        self.restart_ledger();
+        self.forget_ledger();
         Ok(())
     }
 }

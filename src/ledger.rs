@@ -27,8 +27,8 @@ const MAX_PARTS: u64 = 1 << 32;
 /// be [merged](Ledger::merge) where they arrive. Every form carries a version and a checksum that survive the sum; what was
 /// damaged, or means something else, is refused.
 ///
-/// What no ledger can tell: whether every part is in it, which [`Ledger::complete`] asks, and whether all are of the same
-/// step. A part whose ledger is refused stops while the others go on, so an error on one rank has to stop all.
+/// What no ledger can tell: whether every part is in it once, of which [`Ledger::complete`] checks the number, and whether
+/// all are of the same step. A part whose ledger is refused stops while the others go on, so an error on one rank has to stop all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -94,7 +94,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`Error::Ledger`] if it was measured with another loss scale or for another norm, or if there would be 2^42
-    /// elements or more. `self` then stays as it was.
+    /// elements or more, or more than 2^32 parts. `self` then stays as it was.
     pub fn merge(&mut self, other: &Self) -> Result<(), Error> {
         if self.scale != other.scale {
             let [a, b] = [self.scale, other.scale].map(f32::from_bits);
@@ -284,26 +284,44 @@ impl Ledger {
         }
     }
 
-    /// Whether `part` can be one of those that were added up: nothing of it is larger.
+    /// Whether `part` can be one of those that were added up: whether what is left without it can be a sum of parts.
     pub(crate) fn check_holds(&self, part: &Self) -> Result<(), Error> {
         if self.scale != part.scale || self.norm_type != part.norm_type {
             return refuse(
                 "it was measured with another loss scale or for another norm than this set's own".into(),
             );
         }
-        let fewer = |all: &[u64], own: &[u64]| all.iter().zip(own).any(|(all, own)| all < own);
+        if self.can_hold(part) {
+            return Ok(());
+        }
+        refuse(
+            "it does not contain this set's own; merge the ledgers of all parts, from the same step".into(),
+        )
+    }
+
+    fn can_hold(&self, part: &Self) -> bool {
+        let (Some(parts), Some(elements)) =
+            (self.parts.checked_sub(part.parts), self.elements.checked_sub(part.elements))
+        else {
+            return false;
+        };
+        if parts == 0 {
+            return self == part;
+        }
+        let counts = self.nonfinite.iter().zip(part.nonfinite);
+        let counts = counts.map(|(all, own)| all.checked_sub(own)).sum::<Option<u64>>();
+        if counts.is_none_or(|n| n > elements) {
+            return false;
+        }
+        if self.found_inf() {
+            return true;
+        }
+        let overflowing = self.overflowing.checked_sub(part.overflowing);
         // Cells that count here, which those of a sum do for all its parts.
         let lowest = self.cells.iter().rposition(|&sum| sum != 0).unwrap_or(0).saturating_sub(3);
-        let sums = fewer(&self.cells[lowest..], &part.cells[lowest..]) || self.overflowing < part.overflowing;
-        let counts = fewer(&self.nonfinite, &part.nonfinite)
-            || fewer(&[self.parts, self.elements], &[part.parts, part.elements]);
-        if counts || (sums && !self.found_inf()) {
-            return refuse(
-                "it does not contain this set's own; merge the ledgers of all parts, from the same step"
-                    .into(),
-            );
-        }
-        Ok(())
+        let mut cells = self.cells.iter().zip(part.cells).skip(lowest);
+        overflowing.is_some_and(|n| n <= parts)
+            && cells.all(|(all, own)| all.checked_sub(own).is_some_and(|rest| rest <= elements << 22))
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct GpuTensorClip {
     coefficient_significand: u32,
     coefficient_exponent: i32,
     clip_value: u32,
-    unused: u32,
+    run: u32,
 }
 
 impl GpuTensorClip {
@@ -55,8 +55,6 @@ pub(crate) struct PerTensor {
     pub norms: Measure,
     factors: wgpu::BindGroup,
     apply: wgpu::BindGroup,
-    /// Whether the latest step that wrote to the buffer limited each tensor by its norm.
-    clipped: bool,
 }
 
 /// Ready to record.
@@ -99,18 +97,6 @@ impl Compiled {
         made.as_ref().map(|made| made.norms.output.clone())
     }
 
-    /// Notes whether what a step leaves of each tensor is what it was clipped by.
-    pub fn wrote_tensors(&self, clipped: bool) {
-        if let Some(made) = &mut *self.per_tensor.lock().unwrap_or_else(PoisonError::into_inner) {
-            made.clipped = clipped;
-        }
-    }
-
-    fn tensor_clips_buffer(&self) -> Option<wgpu::Buffer> {
-        let made = self.per_tensor.lock().unwrap_or_else(PoisonError::into_inner);
-        made.as_ref().filter(|made| made.clipped).map(|made| made.norms.output.clone())
-    }
-
     fn made_per_tensor(&self, shared: &Shared, report: &wgpu::Buffer) -> Result<PerTensor, Error> {
         let mut made = self.per_tensor.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(per_tensor) = &*made {
@@ -139,7 +125,6 @@ impl Compiled {
             let norms = [all(&ranges), all(partials), all(&clips), all(&info)];
             let memory_bytes = ranges.size() + info.size() + clips.size();
             PerTensor {
-                clipped: false,
                 factors: group(shared, &layouts.tensor_factors, &[all(&clips), verdict, all(&info)]),
                 apply: group(shared, &layouts.apply, &[all(table), all(&clips)]),
                 norms: Measure {
@@ -176,24 +161,24 @@ impl Compiled {
 }
 
 impl GradSet {
-    /// What the latest [`GradSet::record_clip_per_tensor`] did to each tensor, in the order of the set, after everything
+    /// What the latest step that clipped each tensor by its norm did to each, in the order of the set, after everything
     /// submitted so far. Blocks, as [`GradSet::read_report`].
     ///
     /// # Errors
-    /// [`Error::NotRun`] if none was recorded, or if a later step wrote in its place: one with a limit by value, or one whose
-    /// report has the norms of the tensors; [`Error::Timeout`]; [`Error::Wgpu`] if the device was lost.
+    /// [`Error::NotRun`] if none ran, if a step with a limit by value or one whose report has the norms of the tensors ran
+    /// since and wrote in its place, or if [`GradSet::rebind`] had to plan anew; [`Error::Timeout`]; [`Error::Wgpu`] if the
+    /// device was lost.
     pub fn read_tensor_clips(&self) -> Result<Vec<TensorClip>, Error> {
-        let Some(buffer) = self.compiled.tensor_clips_buffer() else {
-            return Err(Error::NotRun { set: self.name.clone() });
-        };
+        let not_run = || Error::NotRun { set: self.name.clone() };
+        let buffer = self.compiled.tensor_norms_buffer().ok_or_else(not_run)?;
         let whose = format!("set \"{}\"", self.name);
         let bytes = read_buffer(&self.context, &whose, &buffer, buffer.size())?;
-        let clips = (0..self.tensors.len()).map(|i| {
+        let clip = |i| {
             let clip = GpuTensorClip::read(&bytes, i);
             let coefficient =
                 R24 { significand: clip.coefficient_significand, exponent: clip.coefficient_exponent };
-            TensorClip { norm: clip.norm(), coefficient }
-        });
-        Ok(clips.collect())
+            (clip.run != 0).then(|| TensorClip { norm: clip.norm(), coefficient }).ok_or_else(not_run)
+        };
+        (0..self.tensors.len()).map(clip).collect()
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Shard {
     high: [u32; 4],
     count_low: [u32; 4],
     count_high: [u32; 4],
-    run: u32,
+    ticket: u32,
     scale: f32,
     top: u32,
     overflow: u32,
@@ -29,10 +29,8 @@ pub(crate) struct Shard {
 /// Where a set stands between the halves.
 #[derive(Debug, Default)]
 pub(crate) struct Sharding {
-    /// First halves recorded.
-    recorded: u64,
-    /// `recorded` at the last ledger that was read, and the run that it showed.
-    seen: (u64, u32),
+    /// First halves recorded, modulo 2^32 and never 0 after the first: the ticket of the latest.
+    recorded: u32,
     /// What the latest first half was told; `None` once it is used up or outdated.
     measured: Option<Measured>,
     /// The ledger that was read of it.
@@ -137,8 +135,8 @@ impl GradSet {
     /// and its report are those of the whole, but what a report says of NaN and infinity by tensor is about this part.
     ///
     /// # Errors
-    /// [`Error::NoLedger`] if the set's own ledger was not read first, or is used up; [`Error::Ledger`] if `merged` does
-    /// not contain it; [`Error::StepOpen`] and [`Error::Wgpu`] as [`GradSet::record`]. Nothing is recorded then, and the
+    /// [`Error::NoLedger`] if the set's own ledger was not read first, or is used up; [`Error::Ledger`] if `merged` cannot
+    /// contain it (that it could does not prove that it does: see [`Ledger::complete`]); [`Error::StepOpen`] and [`Error::Wgpu`] as [`GradSet::record`]. Nothing is recorded then, and the
     /// right ledger can still be given.
     pub fn record_merged(&self, encoder: &mut wgpu::CommandEncoder, merged: &Ledger) -> Result<(), Error> {
         self.refuse_open()?;
@@ -167,7 +165,10 @@ impl GradSet {
     ) -> Result<(), Error> {
         check_clip(&self.name, self.tensors.iter().map(|t| t.format), clip)?;
         let shared = &self.context.shared;
-        let step = self.step_group(scale, Clip::Norm(clip), skip_above)?;
+        let mut sharding = self.sharding();
+        // A new ledger buffer holds the ticket 0.
+        let ticket = sharding.recorded.wrapping_add(1).max(1);
+        let step = self.ledger_group(scale, clip, ticket)?;
         let ledger = self.compiled.shard_ledger(shared)?;
         let partials = self.compiled.partials(shared, Clip::Norm(clip).norm_type())?;
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
@@ -177,8 +178,7 @@ impl GradSet {
         self.compiled.record_norm_partials(&mut pass, partials.as_deref());
         ledger.record(&mut pass, &step);
         drop(pass);
-        let mut sharding = self.sharding();
-        sharding.recorded += 1;
+        sharding.recorded = ticket;
         sharding.measured = Some(Measured { clip, skip_above });
         sharding.own = None;
         Ok(())
@@ -224,13 +224,7 @@ impl GradSet {
         sharding.own = None;
     }
 
-    /// The buffer of the ledger is another one, whose runs count from 0.
-    pub(crate) fn restart_ledger(&self) {
-        self.forget_ledger();
-        self.sharding().seen.1 = 0;
-    }
-
-    fn start_ledger(&self) -> Result<(crate::readback::Pending, u64), Error> {
+    fn start_ledger(&self) -> Result<(crate::readback::Pending, u32), Error> {
         let recorded = {
             let sharding = self.sharding();
             sharding.measured.ok_or_else(|| Error::NoLedger { set: self.name.clone() })?;
@@ -241,7 +235,7 @@ impl GradSet {
         Ok((crate::readback::start_copy(&self.context, &whose, &output)?, recorded))
     }
 
-    fn finish_ledger(&self, bytes: &[u8], recorded: u64) -> Result<Ledger, Error> {
+    fn finish_ledger(&self, bytes: &[u8], recorded: u32) -> Result<Ledger, Error> {
         let shard: Shard = bytemuck::pod_read_unaligned(&bytes[..size_of::<Shard>()]);
         let mut sharding = self.sharding();
         let no_ledger = || Error::NoLedger { set: self.name.clone() };
@@ -249,11 +243,9 @@ impl GradSet {
         if recorded != sharding.recorded {
             return Err(no_ledger());
         }
-        let (seen_recorded, seen_run) = sharding.seen;
-        if shard.run == seen_run && (shard.run == 0 || recorded != seen_recorded) {
+        if shard.ticket != recorded {
             return Err(Error::NotRun { set: self.name.clone() });
         }
-        sharding.seen = (recorded, shard.run);
         let ledger = shard.ledger(Clip::Norm(clip).norm_type(), self.elements())?;
         sharding.own = Some(ledger.clone());
         Ok(ledger)

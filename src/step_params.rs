@@ -34,6 +34,7 @@ pub(crate) struct LimitUniform {
     clip_f32: u32,
     clip_f16: u32,
     clip_bf16: u32,
+    ticket: u32,
 }
 
 /// The twin of `struct Merged` in `norm_merged.wgsl`.
@@ -72,6 +73,7 @@ impl LimitUniform {
             clip_f32,
             clip_f16,
             clip_bf16,
+            ticket: 0,
         }
     }
 }
@@ -94,14 +96,7 @@ impl GradSet {
         if let Some((_, group)) = steps.iter().find(|(k, _)| *k == key) {
             return Ok(group.clone());
         }
-        let group = match scale {
-            ScaleSource::Value(scale) => {
-                self.new_step_group(&limit, &[scale.get().to_bits(), 0, 0, 0], None)?
-            }
-            ScaleSource::Scaler(scaler) => {
-                self.new_step_group(&limit, &[0; 4], Some(scaler.scale_buffer()))?
-            }
-        };
+        let group = self.scaled_group(&limit, scale)?;
         if steps.len() == KEPT_STEPS {
             steps.pop_front();
         }
@@ -109,7 +104,24 @@ impl GradSet {
         Ok(group)
     }
 
-    /// The parameters of the end of a sharded step. Not kept: no two ledgers are the same.
+    /// The parameters of the first half of a sharded step. Not kept: each has a ticket of its own.
+    pub(crate) fn ledger_group(
+        &self,
+        scale: ScaleSource<'_>,
+        clip: Option<ClipNorm>,
+        ticket: u32,
+    ) -> Result<wgpu::BindGroup, Error> {
+        self.scaled_group(&LimitUniform { ticket, ..LimitUniform::new(Clip::Norm(clip), None) }, scale)
+    }
+
+    fn scaled_group(&self, limit: &LimitUniform, scale: ScaleSource<'_>) -> Result<wgpu::BindGroup, Error> {
+        match scale {
+            ScaleSource::Value(scale) => self.new_step_group(limit, &[scale.get().to_bits(), 0, 0, 0], None),
+            ScaleSource::Scaler(scaler) => self.new_step_group(limit, &[0; 4], Some(scaler.scale_buffer())),
+        }
+    }
+
+    /// The parameters of the second half. Not kept: no two ledgers are the same.
     pub(crate) fn merged_group(
         &self,
         merged: &Ledger,

@@ -92,7 +92,7 @@ impl Context {
     /// recorded, submitted or bound stays as it is; the wait includes the work that was submitted before. It compiles the
     /// kernels for one buffer a dispatch in each format, word by word and in quads, `norm_finish` and `scale_update`, and
     /// keeps them, since sets need them too. The kernels for several buffers a dispatch, for L1 norms, for limits of each
-    /// tensor or element, for the norms of reports and of [`DeltaNorm`](crate::DeltaNorm) are not among the cases.
+    /// tensor or element, for parts of sharded steps, for the norms of reports and of [`DeltaNorm`](crate::DeltaNorm) are not among the cases.
     ///
     /// Nearly all of its time is the driver's compiler, and a step in the same three formats would wait for it as well.
     /// On two cores, lavapipe (Vulkan) and llvmpipe (GL) run the cases in 0.12 to 0.25 s; before that they compile for 3 s

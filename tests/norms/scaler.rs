@@ -282,5 +282,24 @@ fn what_each_tensor_was_clipped_by_is_that_of_a_step_by_tensor() {
         assert_eq!(run(limit, false).unwrap(), half);
         none(run(value(1.0), false));
         assert_eq!(run(limit, true).unwrap(), [1.0, 1.0]);
+        // A step by value that never ran wrote nothing.
+        let mut dropped = encoder(gpu);
+        value(1.0).record(&optimizer.set, &mut dropped, LossScale::ONE).unwrap();
+        drop(dropped);
+        assert_eq!(optimizer.set.read_tensor_clips().unwrap().len(), 2);
+
+        // One that never ran clipped nothing; of two, the last to run counts.
+        let optimizer = Optimizer::new(gpu, "adamw", &all, None);
+        let record = |limit: Limit| {
+            let mut encoder = encoder(gpu);
+            limit.record(&optimizer.set, &mut encoder, LossScale::ONE).unwrap();
+            encoder
+        };
+        drop(record(limit));
+        assert!(matches!(optimizer.set.read_tensor_clips(), Err(Error::NotRun { .. })));
+        let (by_value, by_tensor) = (record(value(1.0)), record(limit));
+        submit(gpu, by_tensor);
+        submit(gpu, by_value);
+        assert!(matches!(optimizer.set.read_tensor_clips(), Err(Error::NotRun { .. })));
     }
 }

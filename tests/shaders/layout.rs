@@ -132,8 +132,18 @@ fn uniforms_and_state_have_their_twins_layout() {
     check_in(&["NormFinish", "NormMerged"], "Finish", &words(&finish), 24);
     // It is given the same bytes.
     check_in(&["ShardLedger"], "Source", &words(&finish[..3]), 12);
-    let limit = ["max_norm", "eps", "skip_above", "norm_type", "scope", "clip_f32", "clip_f16", "clip_bf16"];
-    check_in(LIMITED, "Limit", &words(&limit), 32);
+    let limit = [
+        "max_norm",
+        "eps",
+        "skip_above",
+        "norm_type",
+        "scope",
+        "clip_f32",
+        "clip_f16",
+        "clip_bf16",
+        "ticket",
+    ];
+    check_in(LIMITED, "Limit", &words(&limit), 36);
     let merged = ["scale", "nonfinite", "overflow", "norm_significand", "norm_exponent"];
     check_in(&["NormMerged"], "Merged", &words(&merged), 20);
     let shard = [
@@ -141,7 +151,7 @@ fn uniforms_and_state_have_their_twins_layout() {
         ("high", 16),
         ("count_low", 32),
         ("count_high", 48),
-        ("run", 64),
+        ("ticket", 64),
         ("scale", 68),
         ("top", 72),
         ("overflow", 76),
@@ -159,7 +169,7 @@ fn uniforms_and_state_have_their_twins_layout() {
         "coefficient_significand",
         "coefficient_exponent",
         "clip_value",
-        "unused",
+        "run",
     ];
     check_in(&["TensorNorms", "TensorFactors", "ApplyEach"], "TensorClip", &words(&clip), 48);
     let dispatch = ["first_tile", "tile_count", "tile_words", "tiles_at", "zero"];

@@ -96,6 +96,38 @@ fn a_set_is_measured_wherever_it_lies() {
     }
 }
 
+/// What ran and was not read is not the ledger of what did not run.
+#[test]
+fn a_ledger_of_an_earlier_half_is_not_handed_out() {
+    let clip = |norm_type| limit().map(|clip| clip.with_norm_type(norm_type));
+    for gpu in gpus() {
+        let part = Part::new(&gpu.context, &tensors(&[24.0, -32.0]));
+        part.submit(|encoder| part.set.record_ledger(encoder, scale(), clip(NormType::L2))).unwrap();
+        part.replace(0, &f32s(&[240.0, -320.0]));
+        let mut encoder = gpu.context.device().create_command_encoder(&Default::default());
+        part.set.record_ledger(&mut encoder, scale(), clip(NormType::L1)).unwrap();
+        let read = part.set.read_ledger();
+        assert!(matches!(read, Err(Error::NotRun { .. })), "{read:?}");
+        no_ledger(part.submit(|e| part.set.record_merged(e, &elsewhere(&[24.0, -32.0]))));
+        gpu.context.queue().submit([encoder.finish()]);
+        let ledger = part.set.read_ledger().unwrap();
+        assert_eq!((ledger.norm_type(), ledger.total_norm().unwrap().to_f64()), (NormType::L1, 70.0));
+
+        // Planned anew, and dropped.
+        let mut part = Part::new(&gpu.context, &tensors(&[24.0, -32.0]));
+        part.measure(scale(), limit()).unwrap();
+        let bytes = f32s(&[0.0, 24.0, -32.0]);
+        let buffer = crate::common::runner::upload(&gpu.context, &bytes);
+        let slice = TensorSlice { buffer: &buffer, offset: 4, len: 2, format: Format::F32 };
+        part.set.rebind(&[slice]).unwrap();
+        let mut encoder = gpu.context.device().create_command_encoder(&Default::default());
+        part.set.record_ledger(&mut encoder, scale(), limit()).unwrap();
+        drop(encoder);
+        let read = part.set.read_ledger();
+        assert!(matches!(read, Err(Error::NotRun { .. })), "{read:?}");
+    }
+}
+
 #[test]
 fn a_ledger_without_the_set_s_own_is_refused() {
     for gpu in gpus() {
@@ -108,6 +140,11 @@ fn a_ledger_without_the_set_s_own_is_refused() {
             elsewhere(&[1e-30]),
             elsewhere(&[]),
             merge(&[elsewhere(&[1.0]), elsewhere(&[2.0])]),
+            // As many parts as its own, and not its own.
+            elsewhere(&[240.0, -320.0]),
+            elsewhere(&[240.0, f32::NAN, 1.0]),
+            // More than the others' elements can add to its own.
+            merge(&[elsewhere(&[1e18]), elsewhere(&[1.0])]),
         ];
         for merged in wrong {
             let got = part.submit(|encoder| part.set.record_merged(encoder, &merged));

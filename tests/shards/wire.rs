@@ -30,8 +30,11 @@ fn every_form_brings_it_back() {
             let ledger = ledger_of(values, scale, norm_type);
             assert_eq!(Ledger::from_words(&ledger.to_words()), Ok(ledger.clone()));
             assert_eq!(Ledger::from_bytes(&ledger.to_bytes()), Ok(ledger.clone()));
-            let json = serde_json::to_string(&ledger).unwrap();
-            assert_eq!(serde_json::from_str::<Ledger>(&json).unwrap(), ledger, "{json}");
+            #[cfg(feature = "serde")]
+            {
+                let json = serde_json::to_string(&ledger).unwrap();
+                assert_eq!(serde_json::from_str::<Ledger>(&json).unwrap(), ledger, "{json}");
+            }
         }
     }
 }
@@ -87,6 +90,7 @@ fn what_is_no_ledger_is_refused() {
     refused(Ledger::from_bytes(&big_endian), "parts");
 }
 
+#[cfg(feature = "serde")]
 #[test]
 fn text_is_checked_as_well() {
     let json = serde_json::to_value(ledger()).unwrap();

@@ -79,7 +79,8 @@ fn run(args: &Args) -> Result<bool, String> {
     let fusion = if cfg!(feature = "fusion") { "on" } else { "off" };
     println!("Burn 0.22 on {}, fusion {fusion}", gpu.name);
     let model = Net::seeded(&gpu.device, 1);
-    let batches = batches(args.steps.max(args.timed), &gpu.device)?;
+    let timed = if args.timed > 0 { args.timed + overhead::WARM_UP } else { 0 };
+    let batches = batches(args.steps.max(timed), &gpu.device)?;
     let mut checks = Checks::default();
 
     println!("\nstep  loss    norm        coefficient  reference's norm");
@@ -93,7 +94,7 @@ fn run(args: &Args) -> Result<bool, String> {
     nan(&mut checks, &gpu, &model, &batches)?;
     if args.timed > 0 {
         println!("\nmedian time of a step, {} steps each, in turns, on {}", args.timed, gpu.name);
-        for (way, time) in overhead::medians(&gpu, &model, &batches[..args.timed])? {
+        for (way, time) in overhead::medians(&gpu, &model, &batches[..timed])? {
             println!("  {way:<38}{:>8.2} ms", time.as_secs_f64() * 1e3);
         }
     }

@@ -9,7 +9,7 @@ use crate::digits::model::Net;
 use crate::digits::training::{Batch, Clipping, Trainer};
 
 /// Steps before the first that counts: Burn compiles kernels in them, and its memory settles.
-const WARM_UP: usize = 3;
+pub const WARM_UP: usize = 3;
 
 /// Median time of a step by each way of clipping, in turns, so that what slows the machine slows all.
 pub fn medians(gpu: &Gpu, model: &Net, batches: &[Batch]) -> Result<Vec<(&'static str, Duration)>, String> {

@@ -42,8 +42,8 @@ pub fn open(adapter: &wgpu::Adapter) -> Result<Gpu, String> {
     Ok(Gpu { device: device.autodiff(), context: gpu.context, name: adapters::label(&gpu.info) })
 }
 
-/// A real GPU before a software one, and Vulkan, Metal or DX12 before GL.
-fn rank(adapter: &wgpu::Adapter) -> (u8, bool) {
+/// A real GPU before a software one, Vulkan, Metal or DX12 before GL, and the slowest of the software ones last.
+fn rank(adapter: &wgpu::Adapter) -> (u8, bool, bool) {
     use wgpu::DeviceType::{Cpu, DiscreteGpu, IntegratedGpu, Other, VirtualGpu};
     let info = adapter.get_info();
     let kind = match info.device_type {
@@ -53,5 +53,5 @@ fn rank(adapter: &wgpu::Adapter) -> (u8, bool) {
         Other => 3,
         Cpu => 4,
     };
-    (kind, info.backend == wgpu::Backend::Gl)
+    (kind, info.backend == wgpu::Backend::Gl, info.name.starts_with("SwiftShader"))
 }
