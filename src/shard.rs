@@ -79,7 +79,8 @@ pub(crate) fn check_clip(
 impl GradSet {
     /// Records the first half of a step over gradients of which this set holds a part: it reads them and adds up a
     /// [`Ledger`]. Then submit, [read the ledger](GradSet::read_ledger), add up those of all parts, and
-    /// [`GradSet::record_merged`] records the rest. All parts need the same `scale` and `clip`.
+    /// [`GradSet::record_merged`] records the rest. All parts need the same `scale` and `clip`; another scale or norm is
+    /// noticed, another `max_norm` is not.
     ///
     /// The gradients must not change in between. Every element counts once: where several ranks hold a copy of a tensor,
     /// put it into a set of its own, add the ledger of that set on one rank only, and finish it on every rank with the
@@ -136,8 +137,8 @@ impl GradSet {
     ///
     /// # Errors
     /// [`Error::NoLedger`] if the set's own ledger was not read first, or is used up; [`Error::Ledger`] if `merged` cannot
-    /// contain it (that it could does not prove that it does: see [`Ledger::complete`]); [`Error::StepOpen`] and [`Error::Wgpu`] as [`GradSet::record`]. Nothing is recorded then, and the
-    /// right ledger can still be given.
+    /// contain it (that it can does not prove that it does: see [`Ledger::complete`]); [`Error::StepOpen`] and
+    /// [`Error::Wgpu`] as [`GradSet::record`]. Nothing is recorded then, and the right ledger can still be given.
     pub fn record_merged(&self, encoder: &mut wgpu::CommandEncoder, merged: &Ledger) -> Result<(), Error> {
         self.refuse_open()?;
         self.record_second_half(encoder, merged, true)
