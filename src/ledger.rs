@@ -1,13 +1,14 @@
 //! The mergeable sums of a part of the gradients, for sharded runs.
 
+use crate::clip::Clip;
 use crate::reference::norm_finish;
 use crate::reference::norm_partials::Ledger as Sums;
-use crate::{Error, LossScale, NormType, R24};
+use crate::{ClipNorm, Error, LossScale, NormType, R24};
 
 /// Cells of a ledger.
 pub(crate) const CELLS: usize = 27;
 /// Where the cells lie among the words.
-pub(crate) const CELLS_AT: usize = 9;
+pub(crate) const CELLS_AT: usize = 10;
 /// "gradclip", and what the words mean: a number for each change of that.
 pub(crate) const TAG: u64 = u64::from_le_bytes(*b"gradclip").wrapping_add(1 << 32);
 /// A cell has room for the digits of this many elements.
@@ -21,7 +22,7 @@ const MAX_PARTS: u64 = 1 << 32;
 /// ([`GradSet::record_merged`](crate::GradSet::record_merged)). All parts then take the same decision, on every bit that
 /// of one device that holds everything, however the gradients were cut.
 ///
-/// A ledger holds the loss scale, 27 sums of 22-bit digits (see [`reference`](mod@crate::reference)) and the counts of what
+/// A ledger holds the loss scale, the limit (as a hash), 27 sums of 22-bit digits (see [`reference`](mod@crate::reference)) and the counts of what
 /// is not finite. It travels as [words](Ledger::to_words), whose plain sum, element by element and modulo 2^64, is the
 /// merged ledger: one all-reduce of u64. Or as [bytes](Ledger::to_bytes), or as a serde type with the feature `serde`, to
 /// be [merged](Ledger::merge) where they arrive. Every form carries a version and a checksum that survive the sum; what was
@@ -43,13 +44,15 @@ pub struct Ledger {
     /// NaN, +inf, -inf.
     nonfinite: [u64; 3],
     overflowing: u64,
+    /// The sum of `limit_word` over the parts.
+    limit: u64,
     cells: [u64; CELLS],
 }
 
 /// What a read pass found, before it is a ledger.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
-    pub norm_type: NormType,
+    pub clip: Option<ClipNorm>,
     pub scale: LossScale,
     pub elements: u64,
     pub nonfinite: [u64; 3],
@@ -66,12 +69,13 @@ impl Ledger {
 
     pub(crate) fn of_part(part: Part) -> Self {
         Self {
-            norm_type: part.norm_type,
+            norm_type: Clip::Norm(part.clip).norm_type(),
             scale: part.scale.get().to_bits(),
             parts: 1,
             elements: part.elements,
             nonfinite: part.nonfinite,
             overflowing: u64::from(part.overflow),
+            limit: limit_word(part.clip),
             cells: part.sums.cells,
         }
         .counted()
@@ -93,7 +97,7 @@ impl Ledger {
     /// Adds the sums of another part, or of several.
     ///
     /// # Errors
-    /// [`Error::Ledger`] if it was measured with another loss scale or for another norm, or if there would be 2^42
+    /// [`Error::Ledger`] if it was measured with another loss scale, for another norm or for another limit, or if there would be 2^42
     /// elements or more, or more than 2^32 parts. `self` then stays as it was.
     pub fn merge(&mut self, other: &Self) -> Result<(), Error> {
         if self.scale != other.scale {
@@ -103,6 +107,9 @@ impl Ledger {
         if self.norm_type != other.norm_type {
             let (a, b) = (self.norm_type, other.norm_type);
             return refuse(format!("its parts were measured for different norms, {a} and {b}"));
+        }
+        if self.limit.wrapping_mul(other.parts) != other.limit.wrapping_mul(self.parts) {
+            return refuse("its parts were measured for different limits".into());
         }
         let mut words = self.to_words();
         for (word, more) in words.iter_mut().zip(other.to_words()) {
@@ -140,6 +147,7 @@ impl Ledger {
         words[7] = self.overflowing;
         // With the sum of the scales it tells whether all are equal.
         words[8] = squared(self.scale).wrapping_mul(self.parts);
+        words[9] = self.limit;
         words[CELLS_AT..][..CELLS].copy_from_slice(&self.cells);
         words[Self::WORDS - 1] = checksum(&words[..Self::WORDS - 1]);
         words
@@ -189,7 +197,8 @@ impl Ledger {
         {
             return refuse(format!("its sums are too large for {elements} elements in {parts} parts"));
         }
-        let ledger = Self { norm_type, scale, parts, elements, nonfinite, overflowing, cells };
+        let ledger =
+            Self { norm_type, scale, parts, elements, nonfinite, overflowing, limit: words[9], cells };
         Ok(ledger.counted())
     }
 
@@ -291,12 +300,27 @@ impl Ledger {
                 "it was measured with another loss scale or for another norm than this set's own".into(),
             );
         }
+        self.check_limit(part.limit.wrapping_mul(self.parts), part.parts)?;
         if self.can_hold(part) {
             return Ok(());
         }
         refuse(
             "it does not contain this set's own; merge the ledgers of all parts, from the same step".into(),
         )
+    }
+
+    /// Whether every part was measured for this limit.
+    pub(crate) fn check_clip(&self, clip: Option<ClipNorm>) -> Result<(), Error> {
+        self.check_limit(limit_word(clip).wrapping_mul(self.parts), 1)
+    }
+
+    fn check_limit(&self, expected: u64, parts: u64) -> Result<(), Error> {
+        if self.limit.wrapping_mul(parts) != expected {
+            return refuse(
+                "one of its parts was measured for another limit; give all the same max_norm and eps".into(),
+            );
+        }
+        Ok(())
     }
 
     fn can_hold(&self, part: &Self) -> bool {
@@ -345,6 +369,13 @@ pub(crate) fn squared(bits: u32) -> u64 {
     u64::from(bits).wrapping_mul(u64::from(bits))
 }
 
+/// A number for a limit. Mixed, so that no limit is the mean of others.
+fn limit_word(clip: Option<ClipNorm>) -> u64 {
+    let bits =
+        clip.map_or(u64::MAX, |c| u64::from(c.max_norm().to_bits()) << 32 | u64::from(c.eps().to_bits()));
+    [TAG, !TAG].iter().fold(bits, |word, key| (word ^ word >> 32 ^ key).wrapping_mul(key | 1))
+}
+
 /// A linear sum, so that the sum of checksums is the checksum of the sum. Odd factors: no change of one word goes unseen.
 fn checksum(words: &[u64]) -> u64 {
     let mut factor = TAG;
@@ -364,7 +395,7 @@ mod tests {
         sums.add(crate::Format::F32, 0x4040_0000);
         let scale = LossScale::new(2.0).unwrap();
         let (nonfinite, overflow) = ([0; 3], false);
-        Ledger::of_part(Part { norm_type: NormType::L2, scale, elements: 1, nonfinite, overflow, sums })
+        Ledger::of_part(Part { clip: None, scale, elements: 1, nonfinite, overflow, sums })
     }
 
     /// Another process reads these: what they mean must not change under one version.
@@ -376,8 +407,9 @@ mod tests {
         words[2] = 0x4000_0000;
         words[3] = 1;
         words[8] = 0x4000_0000 * 0x4000_0000;
-        words[9 + 14] = 9 << 12;
-        words[36] = 1_953_053_982_144_808_841;
+        words[9] = 15_158_239_957_488_142_392;
+        words[10 + 14] = 9 << 12;
+        words[37] = 10_388_334_321_040_781_313;
         assert_eq!(ledger().to_words(), words);
     }
 
@@ -385,7 +417,7 @@ mod tests {
     fn another_version_is_refused() {
         let mut words = ledger().to_words();
         words[0] += 1 << 32;
-        words[36] = checksum(&words[..36]);
+        words[37] = checksum(&words[..37]);
         let Err(Error::Ledger { what }) = Ledger::from_words(&words) else { panic!("taken") };
         assert!(what.contains("this version's"), "{what}");
         // Also where one of two ranks runs it.
@@ -399,7 +431,7 @@ mod tests {
         let with = |place: usize, value: u64| {
             let mut words = ledger().to_words();
             words[place] = value;
-            words[36] = checksum(&words[..36]);
+            words[37] = checksum(&words[..37]);
             Ledger::from_words(&words).map(drop).map_err(|e| e.to_string())
         };
         assert_eq!(with(3, 1 << 20), Ok(()));
@@ -411,7 +443,7 @@ mod tests {
             (4, 2, "too large"),
             (5, u64::MAX, "too large"),
             (7, 2, "too large"),
-            (9, 1 << 23, "too large"),
+            (10, 1 << 23, "too large"),
         ] {
             let error = with(place, value).expect_err(why);
             assert!(error.contains(why), "word {place}: {error}");

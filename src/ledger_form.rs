@@ -17,6 +17,7 @@ pub(crate) struct Form {
     pos_inf: u64,
     neg_inf: u64,
     overflowing: u64,
+    limit: u64,
     cells: [u64; CELLS],
     checksum: u64,
 }
@@ -37,6 +38,7 @@ impl From<Ledger> for Form {
             pos_inf,
             neg_inf,
             overflowing: ledger.overflowing(),
+            limit: ledger.to_words()[CELLS_AT - 1],
             cells: *ledger.cells(),
             checksum: ledger.to_words()[Ledger::WORDS - 1],
         }
@@ -57,6 +59,7 @@ impl TryFrom<Form> for Ledger {
         words[2] = u64::from(form.scale.to_bits()).wrapping_mul(form.parts);
         words[3..8].copy_from_slice(&[form.elements, form.nan, form.pos_inf, form.neg_inf, form.overflowing]);
         words[8] = squared(form.scale.to_bits()).wrapping_mul(form.parts);
+        words[CELLS_AT - 1] = form.limit;
         words[CELLS_AT..][..CELLS].copy_from_slice(&form.cells);
         words[Self::WORDS - 1] = form.checksum;
         Self::from_words(&words)

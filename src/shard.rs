@@ -79,8 +79,7 @@ pub(crate) fn check_clip(
 impl GradSet {
     /// Records the first half of a step over gradients of which this set holds a part: it reads them and adds up a
     /// [`Ledger`]. Then submit, [read the ledger](GradSet::read_ledger), add up those of all parts, and
-    /// [`GradSet::record_merged`] records the rest. All parts need the same `scale` and `clip`; another scale or norm is
-    /// noticed, another `max_norm` is not.
+    /// [`GradSet::record_merged`] records the rest. All parts need the same `scale` and `clip`; what differs is noticed.
     ///
     /// The gradients must not change in between. Every element counts once: where several ranks hold a copy of a tensor,
     /// put it into a set of its own, add the ledger of that set on one rank only, and finish it on every rank with the
@@ -247,7 +246,7 @@ impl GradSet {
         if shard.ticket != recorded {
             return Err(Error::NotRun { set: self.name.clone() });
         }
-        let ledger = shard.ledger(Clip::Norm(clip).norm_type(), self.elements())?;
+        let ledger = shard.ledger(clip, self.elements())?;
         sharding.own = Some(ledger.clone());
         Ok(ledger)
     }
@@ -258,7 +257,7 @@ impl GradSet {
 }
 
 impl Shard {
-    fn ledger(&self, norm_type: NormType, elements: u64) -> Result<Ledger, Error> {
+    fn ledger(&self, clip: Option<ClipNorm>, elements: u64) -> Result<Ledger, Error> {
         let wide = |low: [u32; 4], high: [u32; 4]| {
             [0, 1, 2, 3].map(|i| u64::from(low[i]) | u64::from(high[i]) << 32)
         };
@@ -271,7 +270,7 @@ impl Shard {
             *sum = digits;
         }
         Ok(Ledger::of_part(Part {
-            norm_type,
+            clip,
             scale: LossScale::new(self.scale)?,
             elements,
             nonfinite: [nan, pos_inf, neg_inf],

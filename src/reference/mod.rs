@@ -189,7 +189,7 @@ pub fn step_clip_value(tensors: &mut [TensorBits<'_>], scale: LossScale, clip: C
 /// infinity is about the part.
 ///
 /// # Errors
-/// [`Error::Ledger`] if `clip` is for another norm than the ledger; [`Error::ShardLimit`] if `clip` is so large that
+/// [`Error::Ledger`] if the ledger was measured for another norm or limit than `clip`; [`Error::ShardLimit`] if `clip` is so large that
 /// something it lets through may overflow. No byte changes then.
 pub fn step_merged(
     tensors: &mut [TensorBits<'_>],
@@ -198,9 +198,10 @@ pub fn step_merged(
 ) -> Result<Outcome, Error> {
     crate::shard::check_clip("reference", tensors.iter().map(|t| t.format), clip)?;
     let scale = LossScale::new(merged.scale())?;
-    if clip.is_some_and(|c| c.norm_type() != merged.norm_type()) {
+    if clip.map_or(NormType::L2, ClipNorm::norm_type) != merged.norm_type() {
         return Err(Error::Ledger { what: "it was measured for another norm than the limit's".into() });
     }
+    merged.check_clip(clip)?;
     let inverse = norm_finish::inverse(scale);
     let skipped = skipped(tensors);
     let Some(total_norm) = merged.total_norm() else { return Ok(skipped) };

@@ -2,20 +2,22 @@
 
 use super::norm_partials::Ledger as Sums;
 use super::{TensorBits, apply, norm_finish, norm_partials};
+use crate::clip::Clip;
 use crate::ledger::{LINF, Part, refuse};
-use crate::{Error, Ledger, LossScale, NormType};
+use crate::{ClipNorm, Error, Ledger, LossScale, NormType};
 
-/// The ledger of a part of the gradients.
+/// The ledger of a part of the gradients, for a step with this limit.
 ///
 /// # Errors
 /// [`Error::Ledger`] for a Linf norm, which is no sum.
-pub fn ledger(tensors: &[TensorBits<'_>], scale: LossScale, norm_type: NormType) -> Result<Ledger, Error> {
+pub fn ledger(tensors: &[TensorBits<'_>], scale: LossScale, clip: Option<ClipNorm>) -> Result<Ledger, Error> {
+    let norm_type = Clip::Norm(clip).norm_type();
     if norm_type == NormType::Linf {
         return refuse(LINF.into());
     }
     let inverse = norm_finish::inverse(scale);
     let mut part =
-        Part { norm_type, scale, elements: 0, nonfinite: [0; 3], overflow: false, sums: Sums::default() };
+        Part { clip, scale, elements: 0, nonfinite: [0; 3], overflow: false, sums: Sums::default() };
     for tensor in tensors {
         let (format, bytes) = (tensor.format, &*tensor.bytes);
         part.elements += bytes.len() as u64 / format.size();

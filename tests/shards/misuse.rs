@@ -24,7 +24,7 @@ fn scale() -> LossScale {
 fn elsewhere(values: &[f32]) -> Ledger {
     let mut bytes = f32s(values);
     let tensors = [reference::TensorBits { format: Format::F32, bytes: &mut bytes }];
-    reference::ledger(&tensors, scale(), NormType::L2).unwrap()
+    reference::ledger(&tensors, scale(), limit()).unwrap()
 }
 
 #[track_caller]
@@ -151,12 +151,19 @@ fn a_ledger_without_the_set_s_own_is_refused() {
             let said = matches!(&got, Err(Error::Ledger { what }) if what.contains("does not contain"));
             assert!(said, "{got:?}");
         }
-        let other_scale = reference::ledger(&[], LossScale::ONE, NormType::L2).unwrap();
+        let other_scale = reference::ledger(&[], LossScale::ONE, limit()).unwrap();
         let got = part.submit(|encoder| part.set.record_merged(encoder, &other_scale));
         assert!(
             matches!(&got, Err(Error::Ledger { what }) if what.contains("another loss scale")),
             "{got:?}"
         );
+        // All words of it add up, and one part had another limit.
+        let mut sum = own.to_words();
+        let looser = reference::ledger(&[], scale(), Some(ClipNorm::new(2.0).unwrap())).unwrap();
+        sum.iter_mut().zip(looser.to_words()).for_each(|(sum, word)| *sum = sum.wrapping_add(word));
+        let merged = Ledger::from_words(&sum).unwrap();
+        let got = part.submit(|encoder| part.set.record_merged(encoder, &merged));
+        assert!(matches!(&got, Err(Error::Ledger { what }) if what.contains("another limit")), "{got:?}");
         assert_eq!(part.bytes(), [before[0].1.clone()]);
 
         // The right one still goes in: 3, 4 and 12 elsewhere.
@@ -272,6 +279,6 @@ fn a_set_of_nothing() {
         let mut encoder = gpu.context.device().create_command_encoder(&Default::default());
         set.record_ledger(&mut encoder, scale(), limit()).unwrap();
         gpu.context.queue().submit([encoder.finish()]);
-        assert_eq!(set.read_ledger().unwrap(), reference::ledger(&[], scale(), NormType::L2).unwrap());
+        assert_eq!(set.read_ledger().unwrap(), reference::ledger(&[], scale(), limit()).unwrap());
     }
 }

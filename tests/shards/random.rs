@@ -38,7 +38,7 @@ proptest! {
         let ledgers: Vec<Ledger> = parts
             .iter()
             .zip(&mut bytes)
-            .map(|(part, bytes)| reference::ledger(&bits(part, bytes), input.scale, norm_type).unwrap())
+            .map(|(part, bytes)| reference::ledger(&bits(part, bytes), input.scale, clip).unwrap())
             .collect();
         let merged = merge(&ledgers);
         for (part, bytes) in parts.iter().zip(&mut bytes) {
@@ -94,7 +94,7 @@ fn unlimited(norm_type: NormType) -> ClipNorm {
 #[test]
 fn no_elements_are_a_part_too() {
     let none = vec![];
-    let ledger = reference::ledger(&[], LossScale::ONE, NormType::L2).unwrap();
+    let ledger = reference::ledger(&[], LossScale::ONE, None).unwrap();
     assert_eq!((ledger.parts(), ledger.elements(), ledger.total_norm()), (1, 0, Some(R24::ZERO)));
     for gpu in gpus() {
         let part = Part::new(&gpu.context, &none);

@@ -84,7 +84,7 @@ fn what_a_part_cannot_see_counts() {
         let half = part.submit(|e| scaler.begin(&part.set).unwrap().unscale().record_ledger(e)).unwrap();
         let mut bytes = f32s(&[4.0, 12.0]);
         let other = [TensorBits { format: Format::F32, bytes: &mut bytes }];
-        let other = reference::ledger(&other, LossScale::ONE, Default::default()).unwrap();
+        let other = reference::ledger(&other, LossScale::ONE, None).unwrap();
         let merged = merge(&[half.read_ledger().unwrap(), other]);
         part.submit(|encoder| {
             let step = half.record(encoder, &merged).unwrap();
@@ -112,7 +112,7 @@ fn a_half_can_be_given_up() {
         assert!(matches!(late, Err(Error::NoLedger { .. })), "{late:?}");
 
         let half = part.submit(|e| begin().unwrap().record_ledger(e)).unwrap();
-        let foreign = reference::ledger(&[], LossScale::ONE, Default::default()).unwrap();
+        let foreign = reference::ledger(&[], LossScale::ONE, None).unwrap();
         half.read_ledger().unwrap();
         let refused = part.submit(|encoder| half.record(encoder, &foreign).map(drop));
         assert!(matches!(refused, Err(Error::Ledger { .. })), "{refused:?}");

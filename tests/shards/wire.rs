@@ -1,14 +1,15 @@
 //! Ledgers on their way from part to part.
 
 use gradclip::reference::{self, TensorBits};
-use gradclip::{Error, Format, Ledger, LossScale, NormType};
+use gradclip::{ClipNorm, Error, Format, Ledger, LossScale, NormType};
 
 use crate::parts::merge;
 
 fn ledger_of(values: &[f32], scale: f32, norm_type: NormType) -> Ledger {
     let mut bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
     let tensors = [TensorBits { format: Format::F32, bytes: &mut bytes }];
-    reference::ledger(&tensors, LossScale::new(scale).unwrap(), norm_type).unwrap()
+    let clip = ClipNorm::new(1.0).unwrap().with_norm_type(norm_type);
+    reference::ledger(&tensors, LossScale::new(scale).unwrap(), Some(clip)).unwrap()
 }
 
 fn ledger() -> Ledger {
@@ -61,7 +62,7 @@ fn no_changed_bit_goes_unseen() {
         changed[bit / 8] ^= 1 << (bit % 8);
         assert!(Ledger::from_bytes(&changed).is_err(), "bit {bit}");
     }
-    for (a, b) in [(0, 8), (24, 32), (80, 88), (72, 288)] {
+    for (a, b) in [(0, 8), (24, 32), (80, 88), (80, 296)] {
         let mut swapped = bytes;
         for i in 0..8 {
             swapped.swap(a + i, b + i);
@@ -73,10 +74,10 @@ fn no_changed_bit_goes_unseen() {
 #[test]
 fn what_is_no_ledger_is_refused() {
     let bytes = ledger().to_bytes();
-    refused(Ledger::from_bytes(&[]), "0 bytes, not 296");
-    refused(Ledger::from_bytes(&bytes[1..]), "295 bytes");
-    refused(Ledger::from_bytes(&[&bytes[..], &[0]].concat()), "297 bytes");
-    refused(Ledger::from_words(&[1; 4]), "4 words, not 37");
+    refused(Ledger::from_bytes(&[]), "0 bytes, not 304");
+    refused(Ledger::from_bytes(&bytes[1..]), "303 bytes");
+    refused(Ledger::from_bytes(&[&bytes[..], &[0]].concat()), "305 bytes");
+    refused(Ledger::from_words(&[1; 4]), "4 words, not 38");
     refused(Ledger::from_bytes(&[0; Ledger::BYTES]), "0 parts");
     refused(Ledger::from_bytes(&[0xff; Ledger::BYTES]), "parts");
     let mut text = [b' '; Ledger::BYTES];
@@ -128,9 +129,15 @@ fn only_what_belongs_together_is_added_up() {
     assert!(why.contains("different loss scales, 8 and 16"), "{why}");
     let other = ledger_of(&[1.0], 8.0, NormType::L1);
     assert!(sum.merge(&other).unwrap_err().to_string().contains("different norms, L2 and L1"));
+    let clip = ClipNorm::new(1.0).unwrap();
+    for clip in [None, Some(ClipNorm::new(1.5).unwrap()), Some(clip.with_eps(0.0).unwrap())] {
+        let other = reference::ledger(&[], LossScale::new(8.0).unwrap(), clip).unwrap();
+        assert!(sum.merge(&other).unwrap_err().to_string().contains("different limits"), "{clip:?}");
+    }
     assert_eq!(sum, before);
+    let linf = ClipNorm::new(1.0).unwrap().with_norm_type(NormType::Linf);
     assert!(matches!(
-        reference::ledger(&[], LossScale::ONE, NormType::Linf),
+        reference::ledger(&[], LossScale::ONE, Some(linf)),
         Err(Error::Ledger { what }) if what.contains("no sum")
     ));
 
