@@ -22,11 +22,11 @@ const MAX_PARTS: u64 = 1 << 32;
 /// ([`GradSet::record_merged`](crate::GradSet::record_merged)). All parts then take the same decision, on every bit that
 /// of one device that holds everything, however the gradients were cut.
 ///
-/// A ledger holds the loss scale, the limit (as a hash), 27 sums of 22-bit digits (see [`reference`](mod@crate::reference)) and the counts of what
-/// is not finite. It travels as [words](Ledger::to_words), whose plain sum, element by element and modulo 2^64, is the
-/// merged ledger: one all-reduce of u64. Or as [bytes](Ledger::to_bytes), or as a serde type with the feature `serde`, to
-/// be [merged](Ledger::merge) where they arrive. Every form carries a version and a checksum that survive the sum; what was
-/// damaged, or means something else, is refused.
+/// A ledger holds the loss scale, the limit (as a hash), 27 sums of 22-bit digits (see
+/// [`reference`](mod@crate::reference)) and the counts of what is not finite. It travels as [words](Ledger::to_words), whose
+/// plain sum, element by element and modulo 2^64, is the merged ledger: one all-reduce of u64. Or as
+/// [bytes](Ledger::to_bytes), or as a serde type with the feature `serde`, to be [merged](Ledger::merge) where they arrive.
+/// Every form carries a version and a checksum that survive the sum; what was damaged, or means something else, is refused.
 ///
 /// What no ledger can tell: whether every part is in it once, of which [`Ledger::complete`] checks the number, and whether
 /// all are of the same step. A part whose ledger is refused stops while the others go on, so an error on one rank has to stop all.
