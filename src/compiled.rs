@@ -1,10 +1,10 @@
 //! A plan turned into buffers, bind groups and pipelines of one device.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::bound::{Bound, Gradients, bind, padded};
 use crate::context::{Shared, empty, filled, group, guarded};
-use crate::per_tensor::PerTensor;
+use crate::per_tensor::{EachPipelines, PerTensor};
 use crate::plan::{Access, PARTIAL_BYTES, Plan, PlanTensor};
 use crate::report::{CENSUS_BYTES, VERDICT_BYTES, verdict_of};
 use crate::shader::Kernel;
@@ -103,6 +103,8 @@ pub(crate) struct Compiled {
     after: Mutex<Option<Measure>>,
     shard_ledger: Mutex<Option<Measure>>,
     pub per_tensor: Mutex<Option<PerTensor>>,
+    pub each_pipelines: OnceLock<EachPipelines>,
+    l1_partials: OnceLock<Vec<wgpu::ComputePipeline>>,
 }
 
 /// A kernel beside the step, and what it writes.
@@ -161,6 +163,8 @@ impl Compiled {
             after: Mutex::default(),
             shard_ledger: Mutex::default(),
             per_tensor: Mutex::default(),
+            each_pipelines: OnceLock::new(),
+            l1_partials: OnceLock::new(),
         })
     }
 
@@ -236,10 +240,16 @@ impl Compiled {
         &self,
         shared: &Shared,
         norm_type: NormType,
-    ) -> Result<Option<Vec<wgpu::ComputePipeline>>, Error> {
+    ) -> Result<Option<&[wgpu::ComputePipeline]>, Error> {
         // The partials of an L2 norm hold the largest magnitude too.
-        let special = norm_type == NormType::L1;
-        special.then(|| self.pipelines(shared, Kernel::L1Partials)).transpose()
+        if norm_type != NormType::L1 {
+            return Ok(None);
+        }
+        if let Some(made) = self.l1_partials.get() {
+            return Ok(Some(made));
+        }
+        let made = self.pipelines(shared, Kernel::L1Partials)?;
+        Ok(Some(self.l1_partials.get_or_init(|| made)))
     }
 
     /// A pipeline for each dispatch.

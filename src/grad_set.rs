@@ -277,7 +277,7 @@ impl GradSet {
             label: Some("gradclip"),
             timestamp_writes: None,
         });
-        self.compiled.record_norm_partials(&mut pass, partials.as_deref());
+        self.compiled.record_norm_partials(&mut pass, partials);
         pass.set_pipeline(&self.norm_finish);
         pass.set_bind_group(0, &self.compiled.norm_finish, &[]);
         pass.set_bind_group(1, &step, &[]);
@@ -291,7 +291,7 @@ impl GradSet {
             self.compiled.record_apply(&mut pass);
         }
         if let Some((after, step)) = after {
-            self.compiled.record_norm_partials(&mut pass, partials.as_deref());
+            self.compiled.record_norm_partials(&mut pass, partials);
             after.record(&mut pass, &step);
         }
         drop(pass);

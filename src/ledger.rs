@@ -29,7 +29,8 @@ const MAX_PARTS: u64 = 1 << 32;
 /// Every form carries a version and a checksum that survive the sum; what was damaged, or means something else, is refused.
 ///
 /// What no ledger can tell: whether every part is in it once, of which [`Ledger::complete`] checks the number, and whether
-/// all are of the same step. A part whose ledger is refused stops while the others go on, so an error on one rank has to stop all.
+/// all are of the same step. A part whose ledger is refused stops while the others go on, so an error on one rank has to
+/// stop all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -97,8 +98,8 @@ impl Ledger {
     /// Adds the sums of another part, or of several.
     ///
     /// # Errors
-    /// [`Error::Ledger`] if it was measured with another loss scale, for another norm or for another limit, or if there would be 2^42
-    /// elements or more, or more than 2^32 parts. `self` then stays as it was.
+    /// [`Error::Ledger`] if it was measured with another loss scale, for another norm or for another limit, or if there
+    /// would be 2^42 elements or more, or more than 2^32 parts. `self` then stays as it was.
     pub fn merge(&mut self, other: &Self) -> Result<(), Error> {
         if self.scale != other.scale {
             let [a, b] = [self.scale, other.scale].map(f32::from_bits);

@@ -57,22 +57,29 @@ pub(crate) struct PerTensor {
     apply: wgpu::BindGroup,
 }
 
-/// Ready to record.
-pub(crate) struct EachTensor {
-    per_tensor: PerTensor,
+/// What limiting tensors by themselves runs beside `tensor_norms`.
+#[derive(Debug)]
+pub(crate) struct EachPipelines {
     factors: wgpu::ComputePipeline,
+    /// One for each dispatch.
     applies: Vec<wgpu::ComputePipeline>,
 }
 
-impl EachTensor {
+/// Ready to record.
+pub(crate) struct EachTensor<'a> {
+    per_tensor: PerTensor,
+    pipelines: &'a EachPipelines,
+}
+
+impl EachTensor<'_> {
     /// Records what follows `norm_finish`.
     pub fn record(&self, compiled: &Compiled, pass: &mut wgpu::ComputePass<'_>, step: &wgpu::BindGroup) {
         self.per_tensor.norms.record(pass, step);
-        pass.set_pipeline(&self.factors);
+        pass.set_pipeline(&self.pipelines.factors);
         pass.set_bind_group(0, &self.per_tensor.factors, &[]);
         pass.set_bind_group(1, step, &[]);
         pass.dispatch_workgroups(1, 1, 1);
-        compiled.record_write(pass, &self.per_tensor.apply, self.applies.iter());
+        compiled.record_write(pass, &self.per_tensor.apply, self.pipelines.applies.iter());
     }
 }
 
@@ -83,12 +90,16 @@ impl Compiled {
     }
 
     /// A limit for each tensor or element.
-    pub fn each_tensor(&self, shared: &Shared, report: &wgpu::Buffer) -> Result<EachTensor, Error> {
-        Ok(EachTensor {
-            per_tensor: self.made_per_tensor(shared, report)?,
+    pub fn each_tensor(&self, shared: &Shared, report: &wgpu::Buffer) -> Result<EachTensor<'_>, Error> {
+        let per_tensor = self.made_per_tensor(shared, report)?;
+        if let Some(pipelines) = self.each_pipelines.get() {
+            return Ok(EachTensor { per_tensor, pipelines });
+        }
+        let made = EachPipelines {
             factors: shared.pipeline(Kernel::TensorFactors)?,
             applies: self.pipelines(shared, Kernel::ApplyEach)?,
-        })
+        };
+        Ok(EachTensor { per_tensor, pipelines: self.each_pipelines.get_or_init(|| made) })
     }
 
     /// Where the norms of the tensors were written, if they were ever asked for.

@@ -175,7 +175,7 @@ impl GradSet {
             label: Some("gradclip ledger"),
             timestamp_writes: None,
         });
-        self.compiled.record_norm_partials(&mut pass, partials.as_deref());
+        self.compiled.record_norm_partials(&mut pass, partials);
         ledger.record(&mut pass, &step);
         drop(pass);
         sharding.recorded = ticket;
