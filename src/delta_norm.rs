@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::context::{Shared, empty, filled, group, guarded};
-use crate::shader::{Kernel, THREADS};
-use crate::slice::check_set;
+use crate::gpu::context::{Shared, empty, filled, group, guarded};
+use crate::gpu::shader::{Kernel, THREADS};
+use crate::plan::check_set;
 use crate::{Context, Error, Format, GradSet, LossScale, Report, TensorSlice};
 
 /// Elements of a piece: the scratch of one stays below WebGPU's 128 MiB a binding.

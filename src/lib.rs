@@ -76,57 +76,43 @@
 
 #![deny(missing_docs)]
 
-mod bound;
 mod clip;
-mod compiled;
-mod context;
 mod delta_norm;
 mod environment;
 mod error;
+mod exact;
 mod format;
+mod gpu;
 mod grad_set;
 mod ledger;
-#[cfg(feature = "serde")]
-mod ledger_form;
 mod nonfinite;
-mod per_tensor;
 pub mod plan;
-mod probe;
 mod r24;
-mod readback;
 pub mod reference;
 mod report;
-mod reports;
 mod scaler;
-mod scaler_config;
-mod scaler_state;
 mod self_test;
-mod shader;
-mod shard;
 mod slice;
-mod step;
-mod step_params;
 
 pub use clip::{ClipNorm, ClipValue, LossScale, NormType};
-pub use context::Context;
 pub use delta_norm::DeltaNorm;
 pub use environment::Environment;
 pub use error::Error;
 pub use format::Format;
+pub use gpu::context::Context;
+pub use gpu::shader::{Kernel, SCALED_WGSL, VERDICT_WGSL};
 pub use grad_set::{GradSet, GradSetBuilder};
 pub use ledger::Ledger;
 pub use nonfinite::Nonfinite;
-pub use per_tensor::TensorClip;
 pub use r24::R24;
-pub use report::{Report, TensorReport, Verdict};
-pub use reports::{StepReport, UpdateReport};
+pub use report::{Report, TensorClip, TensorReport, Verdict};
 pub use scaler::GradScaler;
-pub use scaler_config::{HysteresisRefill, ScaleMode, ScalerConfig};
-pub use scaler_state::ScalerState;
+pub use scaler::config::{HysteresisRefill, ScaleMode, ScalerConfig};
+pub use scaler::order::{Accumulating, Clipped, ClippedInPlace, Recorded, Sharded, Unscaled};
+pub use scaler::reports::{StepReport, UpdateReport};
+pub use scaler::state::ScalerState;
 pub use self_test::{Difference, SelfTest, SelfTestCase};
-pub use shader::{Kernel, SCALED_WGSL, VERDICT_WGSL};
 pub use slice::TensorSlice;
-pub use step::{Accumulating, Clipped, ClippedInPlace, Recorded, Sharded, Unscaled};
 pub use wgpu;
 
 #[cfg(doctest)]

@@ -1,9 +1,9 @@
 //! The write pass: every element times the factor, rounded into its format.
 
-use super::element::{Layout, replace_each};
-use super::exact::shift_right_even;
-use super::norm_partials::largest;
 use crate::ClipValue;
+use crate::exact::arithmetic::shift_right_even;
+use crate::exact::element::{Layout, replace_each};
+use crate::exact::norm_partials::largest;
 use crate::format::Format;
 use crate::r24::R24;
 
@@ -116,7 +116,7 @@ pub fn clip_value(format: Format, bytes: &mut [u8], factor: R24, clip: ClipValue
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reference::testing::Lcg;
+    use crate::exact::testing::Lcg;
 
     #[test]
     fn f32_results_are_those_of_one_hardware_multiply() {

@@ -56,16 +56,11 @@
 //! ```
 
 pub mod apply;
-mod element;
-pub mod exact;
-pub mod norm_finish;
-pub mod norm_partials;
 pub mod plain;
 mod scale_update;
 mod shard_ledger;
-#[cfg(test)]
-mod testing;
 
+pub use crate::exact::{arithmetic as exact, norm_finish, norm_partials};
 pub use scale_update::scale_update;
 pub use shard_ledger::ledger;
 
@@ -196,7 +191,7 @@ pub fn step_merged(
     merged: &Ledger,
     clip: Option<ClipNorm>,
 ) -> Result<Outcome, Error> {
-    crate::shard::check_clip("reference", tensors.iter().map(|t| t.format), clip)?;
+    crate::ledger::check_clip("reference", tensors.iter().map(|t| t.format), clip)?;
     let scale = LossScale::new(merged.scale())?;
     if clip.map_or(NormType::L2, ClipNorm::norm_type) != merged.norm_type() {
         return Err(Error::Ledger { what: "it was measured for another norm than the limit's".into() });

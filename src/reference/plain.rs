@@ -45,8 +45,8 @@ fn widen_f16(bits: u16) -> f64 {
 mod tests {
     use super::*;
     use crate::LossScale;
+    use crate::exact::testing::Lcg;
     use crate::reference::step;
-    use crate::reference::testing::Lcg;
 
     fn f32s(values: &[f32]) -> Vec<u8> {
         values.iter().flat_map(|v| v.to_le_bytes()).collect()

@@ -8,7 +8,7 @@ use std::fmt;
 
 pub use compare::Difference;
 
-use crate::readback::read_recorded;
+use crate::gpu::readback::read_recorded;
 use crate::{Context, Error};
 use run::{Findings, Run, ScaleRun, StepRun, Way};
 

@@ -2,10 +2,10 @@
 
 use super::cases::{Found, ScaleCase, StepCase, TensorCase};
 use super::compare::{self, Difference, StepAnswer};
-use crate::context::{filled, guarded};
+use crate::gpu::context::{filled, guarded};
 use crate::plan::PlanLimits;
 use crate::report::{Report, VERDICT_BYTES};
-use crate::scaler_state::GpuState;
+use crate::scaler::state::GpuState;
 use crate::{Context, Error, Format, GradScaler, GradSet, ScalerState, TensorSlice};
 
 /// What fills the buffer beside the tensors: NaN in every format.

@@ -2,21 +2,12 @@
 
 use std::sync::PoisonError;
 
-use crate::compiled::{Compiled, Measure};
-use crate::context::{Shared, filled, group, guarded};
-use crate::readback::read_buffer;
+use crate::gpu::compiled::{Compiled, Measure};
+use crate::gpu::context::{Shared, filled, group, guarded};
+use crate::gpu::readback::read_buffer;
+use crate::gpu::shader::Kernel;
 use crate::report::verdict_of;
-use crate::shader::Kernel;
-use crate::{Error, GradSet, R24};
-
-/// What a step did to one tensor that was clipped by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TensorClip {
-    /// Its norm, unscaled, before clipping; `None` if it holds NaN or infinity.
-    pub norm: Option<R24>,
-    /// What it was clipped by: `min(1, max_norm / (norm + eps))`; 0 if the step was given up.
-    pub coefficient: R24,
-}
+use crate::{Error, GradSet, R24, TensorClip};
 
 /// The twin of `struct TensorClip` in `tensor_clip.wgsl`.
 #[repr(C)]

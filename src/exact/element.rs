@@ -4,7 +4,7 @@ use crate::format::Format;
 
 /// The fields of a format, and what follows from them.
 #[derive(Clone, Copy)]
-pub(super) struct Layout {
+pub(crate) struct Layout {
     /// Width of the stored fraction, in bits.
     pub fraction_bits: u32,
     /// The exponent of the last fraction bit of a subnormal: all values are multiples of 2 to this power.
@@ -44,7 +44,7 @@ impl Layout {
 
 /// Calls `visit` with the bits of each whole element, in order.
 #[inline]
-pub(super) fn for_each(format: Format, bytes: &[u8], mut visit: impl FnMut(u32)) {
+pub(crate) fn for_each(format: Format, bytes: &[u8], mut visit: impl FnMut(u32)) {
     match format {
         Format::F32 => {
             bytes.chunks_exact(4).for_each(|b| visit(u32::from_le_bytes([b[0], b[1], b[2], b[3]])))
@@ -59,7 +59,7 @@ pub(super) fn for_each(format: Format, bytes: &[u8], mut visit: impl FnMut(u32))
 ///
 /// Of a 16-bit element only the lower half of the new bits is stored.
 #[inline]
-pub(super) fn replace_each(format: Format, bytes: &mut [u8], mut change: impl FnMut(u32) -> u32) {
+pub(crate) fn replace_each(format: Format, bytes: &mut [u8], mut change: impl FnMut(u32) -> u32) {
     match format {
         Format::F32 => bytes.chunks_exact_mut(4).for_each(|b| {
             let new = change(u32::from_le_bytes([b[0], b[1], b[2], b[3]]));

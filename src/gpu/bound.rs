@@ -1,9 +1,9 @@
 //! The gradients' buffers in bind groups, ready to dispatch.
 
-use crate::compiled::{DispatchUniform, STRIDE, Scratch, uniform};
-use crate::context::{Shared, group, guarded};
+use crate::gpu::compiled::{DispatchUniform, STRIDE, Scratch, uniform};
+use crate::gpu::context::{Shared, group, guarded};
+use crate::gpu::shader::Kernel;
 use crate::plan::{Access, Dispatch, Plan, PlanTensor, Window};
-use crate::shader::Kernel;
 use crate::slice::Tensor;
 use crate::{Error, Format};
 

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::context::{empty, guarded};
-use crate::plan::PlanLimits;
-use crate::readback::read_recorded;
+use crate::gpu::context::{empty, guarded};
+use crate::gpu::readback::read_recorded;
+use crate::plan::{PlanLimits, Tuning};
 use crate::report::VERDICT_BYTES;
 use crate::{Context, Error, Format, GradSet, LossScale, TensorSlice};
 
@@ -29,15 +29,6 @@ const CHOICE_COSTS: f64 = 1.25;
 /// There a dispatch costs about as much as a choice between four.
 const WINDOWS_IF_COSTLY: u32 = 4;
 const LONE_TILES_IF_COSTLY: u64 = 1;
-
-/// What the probe found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Tuning {
-    pub tile_words: u32,
-    pub windows_per_dispatch: u32,
-    pub lone_window_tiles: u64,
-    pub probed: bool,
-}
 
 impl Context {
     /// How sets on this context are cut unless [`GradSetBuilder::plan_limits`](crate::GradSetBuilder::plan_limits) says
@@ -69,17 +60,6 @@ impl Context {
         let limits = PlanLimits::from_device(self.device());
         self.shared.tuning.get_or_init(|| Tuning::untried(&limits));
         self
-    }
-}
-
-impl Tuning {
-    fn untried(limits: &PlanLimits) -> Self {
-        Self {
-            tile_words: limits.tile_words,
-            windows_per_dispatch: limits.windows_per_dispatch,
-            lone_window_tiles: limits.lone_window_tiles,
-            probed: false,
-        }
     }
 }
 

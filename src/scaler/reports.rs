@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use crate::context::{guarded, on_one_line};
+use crate::gpu::context::{guarded, on_one_line};
 use crate::grad_set::Also;
-use crate::per_tensor::GpuTensorClip;
+use crate::grad_set::per_tensor::GpuTensorClip;
 use crate::report::{Report, VERDICT_BYTES, Verdict};
-use crate::scaler_state::GpuState;
+use crate::scaler::order::Recorded;
+use crate::scaler::state::GpuState;
 use crate::slice::Tensor;
-use crate::step::Recorded;
 use crate::{Error, GradScaler, R24, ScalerState};
 
 /// What one update of a scaler decided: one entry a set, and the scaler after it.

@@ -1,9 +1,12 @@
 //! The mergeable sums of a part of the gradients, for sharded runs.
 
+#[cfg(feature = "serde")]
+mod form;
+
 use crate::clip::Clip;
-use crate::reference::norm_finish;
-use crate::reference::norm_partials::Ledger as Sums;
-use crate::{ClipNorm, Error, LossScale, NormType, R24};
+use crate::exact::norm_finish;
+use crate::exact::norm_partials::Ledger as Sums;
+use crate::{ClipNorm, Error, Format, LossScale, NormType, R24};
 
 /// Cells of a ledger.
 pub(crate) const CELLS: usize = 27;
@@ -35,7 +38,7 @@ const MAX_PARTS: u64 = 1 << 32;
 #[cfg_attr(
     feature = "serde",
     derive(serde::Serialize, serde::Deserialize),
-    serde(into = "crate::ledger_form::Form", try_from = "crate::ledger_form::Form")
+    serde(into = "form::Form", try_from = "form::Form")
 )]
 pub struct Ledger {
     norm_type: NormType,
@@ -282,7 +285,7 @@ impl Ledger {
     pub fn total_norm(&self) -> Option<R24> {
         let scale = LossScale::new(self.scale()).ok()?;
         let inverse = norm_finish::inverse(scale);
-        (!self.found_inf()).then(|| crate::reference::exact::mul(self.norm_scaled(), inverse))
+        (!self.found_inf()).then(|| crate::exact::arithmetic::mul(self.norm_scaled(), inverse))
     }
 
     /// The norm before the division by the scale.
@@ -387,13 +390,46 @@ fn checksum(words: &[u64]) -> u64 {
     })
 }
 
+/// A clipped gradient is no larger than the limit and two roundings. Below these no format overflows, and an overflow need
+/// be looked for only where nothing is clipped: which each part can do before it knows the others.
+fn most_norm(format: Format) -> f32 {
+    match format {
+        Format::F16 => 65504.0,
+        Format::F32 | Format::Bf16 => 1.701_411_8e38,
+    }
+}
+
+/// Whether a sharded step can have this limit.
+pub(crate) fn check_clip(
+    set: &str,
+    formats: impl Iterator<Item = Format>,
+    clip: Option<ClipNorm>,
+) -> Result<(), Error> {
+    let Some(clip) = clip else { return Ok(()) };
+    let refuse = |why: String| Err(Error::ShardLimit { set: set.into(), why });
+    if clip.norm_type() == NormType::Linf {
+        return refuse(LINF.into());
+    }
+    let max_norm = clip.max_norm();
+    for format in formats {
+        let most = most_norm(format);
+        if max_norm.is_finite() && max_norm >= most {
+            return refuse(format!(
+                "max_norm {max_norm} is above {most}, up to which no part of a sharded step has to ask the others whether \
+                 {format} overflows; use f32::INFINITY for no limit"
+            ));
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn ledger() -> Ledger {
         let mut sums = Sums::default();
-        sums.add(crate::Format::F32, 0x4040_0000);
+        sums.add(Format::F32, 0x4040_0000);
         let scale = LossScale::new(2.0).unwrap();
         let (nonfinite, overflow) = ([0; 3], false);
         Ledger::of_part(Part { clip: None, scale, elements: 1, nonfinite, overflow, sums })

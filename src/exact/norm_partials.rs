@@ -1,18 +1,18 @@
 //! The read pass: what one look at a tensor's bytes yields. Its counts, its sum of squares, its largest element.
 
+use super::arithmetic::{self as exact, shift_right_even};
 use super::element::{Layout, for_each};
-use super::exact::{self, shift_right_even};
 use crate::format::Format;
 use crate::{Nonfinite, R24};
 
 /// Bits of a digit: the width of a cell of squares.
-pub(super) const CELL_BITS: u32 = 22;
+pub(crate) const CELL_BITS: u32 = 22;
 /// Cells of a ledger.
-pub(super) const CELLS: usize = 27;
+pub(crate) const CELLS: usize = 27;
 /// The exponent of the lowest cell's unit, 22 * -3 - 254.
-pub(super) const LOWEST_UNIT: i32 = -320;
+pub(crate) const LOWEST_UNIT: i32 = -320;
 /// The same for magnitudes, 22 * -3 - 127.
-pub(super) const LOWEST_L1_UNIT: i32 = -193;
+pub(crate) const LOWEST_L1_UNIT: i32 = -193;
 
 /// An exact sum of squares (L2) or of magnitudes (L1), as one sum of 22-bit digits per cell.
 ///
@@ -146,7 +146,7 @@ pub fn largest(format: Format, bytes: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reference::testing::Lcg;
+    use crate::exact::testing::Lcg;
 
     fn one(format: Format, bits: u32) -> Ledger {
         let mut ledger = Ledger::default();

@@ -1,7 +1,7 @@
 //! Random numbers for the tests of this module, the same ones on every run.
 
 /// A linear congruential generator whose low, weak half is not handed out.
-pub(super) struct Lcg(u64);
+pub(crate) struct Lcg(u64);
 
 impl Lcg {
     pub fn new(seed: u64) -> Self {

@@ -1,13 +1,18 @@
 //! The dynamic loss scale, on the GPU.
 
+pub(crate) mod config;
+pub(crate) mod order;
+pub(crate) mod reports;
+pub(crate) mod state;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::context::{filled, group, guarded};
-use crate::reports::Reports;
-use crate::scaler_state::GpuState;
-use crate::shader::Kernel;
-use crate::step::{Accumulating, Recorded};
+use crate::gpu::context::{filled, group, guarded};
+use crate::gpu::shader::Kernel;
+use crate::scaler::order::{Accumulating, Recorded};
+use crate::scaler::reports::Reports;
+use crate::scaler::state::GpuState;
 use crate::{Context, Error, GradSet, HysteresisRefill, ScaleMode, ScalerConfig, ScalerState};
 
 const STATE_BYTES: u64 = size_of::<GpuState>() as u64;
@@ -240,7 +245,7 @@ impl GradScaler {
     /// # Errors
     /// [`Error::Wgpu`] if the device was lost, [`Error::Timeout`] after a minute.
     pub fn state_dict(&self) -> Result<ScalerState, Error> {
-        let bytes = crate::readback::read_buffer(&self.context, "GradScaler", &self.state, STATE_BYTES)?;
+        let bytes = crate::gpu::readback::read_buffer(&self.context, "GradScaler", &self.state, STATE_BYTES)?;
         Ok(ScalerState::from_gpu(bytemuck::pod_read_unaligned(&bytes)))
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_intrusive::channel::shared::{OneshotReceiver, oneshot_channel};
 
-use crate::context::{guarded, on_one_line};
+use crate::gpu::context::{guarded, on_one_line};
 use crate::report::Verdict;
 use crate::{Context, Error, GradSet, Report};
 

@@ -7,7 +7,7 @@ use std::future::Future;
 
 use crate::clip::Clip;
 use crate::grad_set::Also;
-use crate::step_params::ScaleSource;
+use crate::grad_set::params::ScaleSource;
 use crate::{ClipNorm, ClipValue, Error, GradScaler, GradSet, Ledger};
 
 /// Marks a set as open until it is dropped.

@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 
 use crate::clip::Clip;
-use crate::context::{filled, group, guarded};
+use crate::gpu::context::{filled, group, guarded};
 use crate::{ClipNorm, Error, Format, GradScaler, GradSet, Ledger, LossScale, NormType};
 
 /// Step parameters kept for reuse. Training has one limit and few scales; a schedule moves through them in order.

@@ -2,7 +2,7 @@
 
 use core::cmp::Ordering;
 
-use super::exact;
+use super::arithmetic as exact;
 use super::norm_partials::{CELL_BITS, LOWEST_L1_UNIT, LOWEST_UNIT, Ledger};
 use crate::{ClipNorm, LossScale, R24};
 
@@ -85,7 +85,7 @@ pub fn factor(coefficient: R24, inverse: R24) -> R24 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reference::norm_partials::CELLS;
+    use crate::exact::norm_partials::CELLS;
 
     fn ledger(cells: &[(usize, u64)]) -> Ledger {
         let mut ledger = Ledger::default();
@@ -126,7 +126,7 @@ mod tests {
     fn magnitudes_add_up() {
         let sum = |bits: &[u32]| {
             let bytes: Vec<u8> = bits.iter().flat_map(|b| b.to_le_bytes()).collect();
-            l1_norm(&crate::reference::norm_partials::l1_ledger(crate::Format::F32, &bytes), R24::ONE)
+            l1_norm(&crate::exact::norm_partials::l1_ledger(crate::Format::F32, &bytes), R24::ONE)
         };
         assert_eq!(sum(&[]), R24::ZERO);
         assert_eq!(sum(&[1]), r24(f32::from_bits(1)));

@@ -2,13 +2,13 @@
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::bound::{Bound, Gradients, bind, padded};
-use crate::context::{Shared, empty, filled, group, guarded};
-use crate::per_tensor::{EachPipelines, PerTensor};
+use crate::gpu::bound::{Bound, Gradients, bind, padded};
+use crate::gpu::context::{Shared, empty, filled, group, guarded};
+use crate::gpu::shader::Kernel;
+use crate::grad_set::per_tensor::{EachPipelines, PerTensor};
+use crate::grad_set::shard::Shard;
 use crate::plan::{Access, PARTIAL_BYTES, Plan, PlanTensor};
 use crate::report::{CENSUS_BYTES, VERDICT_BYTES, verdict_of};
-use crate::shader::Kernel;
-use crate::shard::Shard;
 use crate::{Error, Format, NormType, grad_set::not_run};
 
 /// Uniform slots and spare windows are this far apart: WebGPU's largest alignment.

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use crate::probe::Tuning;
-use crate::shader::{Kernel, THREADS};
-use crate::{Error, plan};
+use super::shader::{Kernel, THREADS};
+use crate::Error;
+use crate::plan::{self, Tuning};
 
 /// The kernels of one device, shared by all its sets. Cheap to clone.
 ///

@@ -1,20 +1,24 @@
 //! The gradients of one optimizer: one plan, one norm, one verdict.
 
+pub(crate) mod params;
+pub(crate) mod per_tensor;
+mod probe;
+pub(crate) mod shard;
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::bound::Gradients;
 use crate::clip::Clip;
-use crate::compiled::{Compiled, Scratch};
-use crate::context::{group, guarded};
-use crate::plan::{Plan, PlanLimits};
-use crate::probe;
+use crate::gpu::bound::Gradients;
+use crate::gpu::compiled::{Compiled, Scratch};
+use crate::gpu::context::{group, guarded};
+use crate::gpu::shader::Kernel;
+use crate::grad_set::params::{STEP_BYTES, ScaleSource, StepKey};
+use crate::grad_set::shard::Sharding;
+use crate::plan::{Plan, PlanLimits, check_names, lay_out};
 use crate::report::{Verdict, verdict_of};
-use crate::shader::Kernel;
-use crate::shard::Sharding;
-use crate::slice::{Tensor, check_names, lay_out};
-use crate::step_params::{STEP_BYTES, ScaleSource, StepKey};
+use crate::slice::Tensor;
 use crate::{ClipNorm, ClipValue, Context, Error, LossScale, TensorSlice};
 
 /// All gradients of one optimizer. They share one norm, one factor and one verdict.
@@ -27,7 +31,7 @@ pub struct GradSet {
     pub(crate) context: Context,
     pub(crate) tensors: Arc<[Tensor]>,
     pub(crate) report: wgpu::Buffer,
-    pub(crate) reading: Mutex<crate::readback::Reading>,
+    pub(crate) reading: Mutex<crate::gpu::readback::Reading>,
     pub(crate) compiled: Compiled,
     pub(crate) id: u64,
     /// The scaler that has a step of this set open; 0: none.

@@ -116,7 +116,7 @@ pub fn compare(a: R24, b: R24) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reference::testing::Lcg;
+    use crate::exact::testing::Lcg;
 
     /// A number of 24 bits, with more weight on few bits and on long runs of ones than chance gives.
     fn significand(random: &mut Lcg) -> u32 {

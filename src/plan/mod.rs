@@ -5,6 +5,12 @@
 //! reaches through one window, and it is cut into **tiles**, one a workgroup. The result of a step does not depend on
 //! any of these cuts.
 
+mod layout;
+mod tuning;
+
+pub(crate) use layout::{check_names, check_set, lay_out};
+pub(crate) use tuning::Tuning;
+
 use crate::{Error, Format};
 
 /// Words of the table that describe one segment: slot, first word in the window, elements, first tile, tensor, and

@@ -8,37 +8,37 @@ use crate::plan::Access;
 /// Threads of a workgroup in every kernel.
 pub(crate) const THREADS: u32 = 256;
 
-const EXACT: &str = include_str!("../shaders/exact.wgsl");
-const TILE: &str = include_str!("../shaders/tile.wgsl");
-const PARTIAL: &str = include_str!("../shaders/partial.wgsl");
+const EXACT: &str = include_str!("../../shaders/exact.wgsl");
+const TILE: &str = include_str!("../../shaders/tile.wgsl");
+const PARTIAL: &str = include_str!("../../shaders/partial.wgsl");
 /// `struct Verdict` as WGSL text, for kernels of the engine that bind [`GradSet::verdict`](crate::GradSet::verdict).
-pub const VERDICT_WGSL: &str = include_str!("../shaders/verdict.wgsl");
+pub const VERDICT_WGSL: &str = include_str!("../../shaders/verdict.wgsl");
 /// `fn scaled_gradient(verdict: Verdict, gradient: f32) -> f32` as WGSL text, for kernels that apply the factor themselves:
 /// the gradient times the verdict's factor, rounded once to f32, on every bit what a step stores for an f32 gradient;
 /// 0 where the step is to be skipped. `scaled_gradient_bits` is the same on the bits of f32 numbers, for those who want
 /// subnormals kept by drivers that flush them. Put it after [`VERDICT_WGSL`]. It also defines the structs `R24` and `Wide`
 /// and functions whose names begin with `r24_` and `wide_`, `product_24`, `shift_round` and `multiply_bits`.
 pub const SCALED_WGSL: &str =
-    concat!(include_str!("../shaders/exact.wgsl"), include_str!("../shaders/scaled.wgsl"));
-const NORM_PARTIALS: &str = include_str!("../shaders/norm_partials.wgsl");
-const L2: &str = include_str!("../shaders/norms/l2.wgsl");
-const L1: &str = include_str!("../shaders/norms/l1.wgsl");
-const LIMIT: &str = include_str!("../shaders/limit.wgsl");
-const DECIDE: &str = include_str!("../shaders/decide.wgsl");
-const NORM_FINISH: &str = include_str!("../shaders/norm_finish.wgsl");
-const NORM_MERGED: &str = include_str!("../shaders/norm_merged.wgsl");
-const SHARD_LEDGER: &str = include_str!("../shaders/shard_ledger.wgsl");
-const LEDGER: &str = include_str!("../shaders/ledger.wgsl");
-const TENSOR_CLIP: &str = include_str!("../shaders/tensor_clip.wgsl");
-const TENSOR_NORMS: &str = include_str!("../shaders/tensor_norms.wgsl");
-const TENSOR_FACTORS: &str = include_str!("../shaders/tensor_factors.wgsl");
-const DELTA_NORM: &str = include_str!("../shaders/delta_norm.wgsl");
-const SCALER_STATE: &str = include_str!("../shaders/scaler_state.wgsl");
-const SCALE_UPDATE: &str = include_str!("../shaders/scale_update.wgsl");
-const WORK: &str = include_str!("../shaders/factors/work.wgsl");
-const OF_SET: &str = include_str!("../shaders/factors/of_set.wgsl");
-const OF_TENSOR: &str = include_str!("../shaders/factors/of_tensor.wgsl");
-const APPLY: &str = include_str!("../shaders/apply.wgsl");
+    concat!(include_str!("../../shaders/exact.wgsl"), include_str!("../../shaders/scaled.wgsl"));
+const NORM_PARTIALS: &str = include_str!("../../shaders/norm_partials.wgsl");
+const L2: &str = include_str!("../../shaders/norms/l2.wgsl");
+const L1: &str = include_str!("../../shaders/norms/l1.wgsl");
+const LIMIT: &str = include_str!("../../shaders/limit.wgsl");
+const DECIDE: &str = include_str!("../../shaders/decide.wgsl");
+const NORM_FINISH: &str = include_str!("../../shaders/norm_finish.wgsl");
+const NORM_MERGED: &str = include_str!("../../shaders/norm_merged.wgsl");
+const SHARD_LEDGER: &str = include_str!("../../shaders/shard_ledger.wgsl");
+const LEDGER: &str = include_str!("../../shaders/ledger.wgsl");
+const TENSOR_CLIP: &str = include_str!("../../shaders/tensor_clip.wgsl");
+const TENSOR_NORMS: &str = include_str!("../../shaders/tensor_norms.wgsl");
+const TENSOR_FACTORS: &str = include_str!("../../shaders/tensor_factors.wgsl");
+const DELTA_NORM: &str = include_str!("../../shaders/delta_norm.wgsl");
+const SCALER_STATE: &str = include_str!("../../shaders/scaler_state.wgsl");
+const SCALE_UPDATE: &str = include_str!("../../shaders/scale_update.wgsl");
+const WORK: &str = include_str!("../../shaders/factors/work.wgsl");
+const OF_SET: &str = include_str!("../../shaders/factors/of_set.wgsl");
+const OF_TENSOR: &str = include_str!("../../shaders/factors/of_tensor.wgsl");
+const APPLY: &str = include_str!("../../shaders/apply.wgsl");
 
 /// A kernel, its format, how it reads and writes, and the number of windows that it binds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -123,17 +123,17 @@ fn apply_text(factors: &[&str], format: Format, access: Access, windows: u32) ->
 
 fn format_text(format: Format) -> &'static str {
     match format {
-        Format::F32 => include_str!("../shaders/formats/f32.wgsl"),
+        Format::F32 => include_str!("../../shaders/formats/f32.wgsl"),
         Format::F16 => {
             concat!(
-                include_str!("../shaders/formats/pairs.wgsl"),
-                include_str!("../shaders/formats/f16.wgsl")
+                include_str!("../../shaders/formats/pairs.wgsl"),
+                include_str!("../../shaders/formats/f16.wgsl")
             )
         }
         Format::Bf16 => {
             concat!(
-                include_str!("../shaders/formats/pairs.wgsl"),
-                include_str!("../shaders/formats/bf16.wgsl")
+                include_str!("../../shaders/formats/pairs.wgsl"),
+                include_str!("../../shaders/formats/bf16.wgsl")
             )
         }
     }
@@ -141,9 +141,9 @@ fn format_text(format: Format) -> &'static str {
 
 fn format_store(format: Format) -> &'static str {
     match format {
-        Format::F32 => include_str!("../shaders/formats/f32_store.wgsl"),
-        Format::F16 => include_str!("../shaders/formats/f16_store.wgsl"),
-        Format::Bf16 => include_str!("../shaders/formats/bf16_store.wgsl"),
+        Format::F32 => include_str!("../../shaders/formats/f32_store.wgsl"),
+        Format::F16 => include_str!("../../shaders/formats/f16_store.wgsl"),
+        Format::Bf16 => include_str!("../../shaders/formats/bf16_store.wgsl"),
     }
 }
 
@@ -151,12 +151,14 @@ fn format_store(format: Format) -> &'static str {
 fn tile_text(format: Format, access: Access) -> String {
     // Quads are cut so that no word of them is shared.
     let of_tile = match (format, access) {
-        (Format::F32, _) | (_, Access::Quads) => include_str!("../shaders/formats/whole_words.wgsl"),
-        (Format::F16 | Format::Bf16, Access::Words) => include_str!("../shaders/formats/shared_words.wgsl"),
+        (Format::F32, _) | (_, Access::Quads) => include_str!("../../shaders/formats/whole_words.wgsl"),
+        (Format::F16 | Format::Bf16, Access::Words) => {
+            include_str!("../../shaders/formats/shared_words.wgsl")
+        }
     };
     let of_access = match access {
-        Access::Quads => include_str!("../shaders/formats/quads.wgsl"),
-        Access::Words => include_str!("../shaders/formats/words.wgsl"),
+        Access::Quads => include_str!("../../shaders/formats/quads.wgsl"),
+        Access::Words => include_str!("../../shaders/formats/words.wgsl"),
     };
     [TILE, of_access, format_text(format), of_tile].concat()
 }

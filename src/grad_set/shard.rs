@@ -5,12 +5,12 @@ use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::clip::Clip;
-use crate::ledger::{LINF, Part};
-use crate::readback::PATIENCE;
-use crate::reference::norm_partials::Ledger as Sums;
-use crate::shader::Kernel;
-use crate::step_params::ScaleSource;
-use crate::{ClipNorm, Error, Format, GradSet, Ledger, LossScale, NormType};
+use crate::exact::norm_partials::Ledger as Sums;
+use crate::gpu::readback::PATIENCE;
+use crate::gpu::shader::Kernel;
+use crate::grad_set::params::ScaleSource;
+use crate::ledger::{Part, check_clip};
+use crate::{ClipNorm, Error, GradSet, Ledger, LossScale};
 
 /// The twin of `struct Shard` in `shard_ledger.wgsl`.
 #[repr(C)]
@@ -41,39 +41,6 @@ pub(crate) struct Sharding {
 struct Measured {
     clip: Option<ClipNorm>,
     skip_above: Option<f32>,
-}
-
-/// A clipped gradient is no larger than the limit and two roundings. Below these no format overflows, and an overflow need
-/// be looked for only where nothing is clipped: which each part can do before it knows the others.
-fn most_norm(format: Format) -> f32 {
-    match format {
-        Format::F16 => 65504.0,
-        Format::F32 | Format::Bf16 => 1.701_411_8e38,
-    }
-}
-
-/// Whether a sharded step can have this limit.
-pub(crate) fn check_clip(
-    set: &str,
-    formats: impl Iterator<Item = Format>,
-    clip: Option<ClipNorm>,
-) -> Result<(), Error> {
-    let Some(clip) = clip else { return Ok(()) };
-    let refuse = |why: String| Err(Error::ShardLimit { set: set.into(), why });
-    if clip.norm_type() == NormType::Linf {
-        return refuse(LINF.into());
-    }
-    let max_norm = clip.max_norm();
-    for format in formats {
-        let most = most_norm(format);
-        if max_norm.is_finite() && max_norm >= most {
-            return refuse(format!(
-                "max_norm {max_norm} is above {most}, up to which no part of a sharded step has to ask the others whether \
-                 {format} overflows; use f32::INFINITY for no limit"
-            ));
-        }
-    }
-    Ok(())
 }
 
 impl GradSet {
@@ -224,7 +191,7 @@ impl GradSet {
         sharding.own = None;
     }
 
-    fn start_ledger(&self) -> Result<(crate::readback::Pending, u32), Error> {
+    fn start_ledger(&self) -> Result<(crate::gpu::readback::Pending, u32), Error> {
         let recorded = {
             let sharding = self.sharding();
             sharding.measured.ok_or_else(|| Error::NoLedger { set: self.name.clone() })?;
@@ -232,7 +199,7 @@ impl GradSet {
         };
         let output = self.compiled.shard_ledger(&self.context.shared)?.output;
         let whose = format!("set \"{}\"", self.name);
-        Ok((crate::readback::start_copy(&self.context, &whose, &output)?, recorded))
+        Ok((crate::gpu::readback::start_copy(&self.context, &whose, &output)?, recorded))
     }
 
     fn finish_ledger(&self, bytes: &[u8], recorded: u32) -> Result<Ledger, Error> {
