@@ -5,6 +5,9 @@
 // it, or the factor lies outside f32. A thread that meets such an element leaves the block of words for a second loop that
 // multiplies with integers.
 
+// Beyond every tile.
+const NO_PLACE = 0xffffffffu;
+
 struct Scaled {
     words: vec4<u32>,
     suspect: vec4<bool>,
@@ -66,12 +69,17 @@ fn main(
         if exact || any(a.suspect | b.suspect | c.suspect | d.suspect) {
             left |= bit;
         } else {
-            write_block(tile, places, Block(
+            let new = Block(
                 merge(tile, places.a, words.a, a.words),
                 merge(tile, places.b, words.b, b.words),
                 merge(tile, places.c, words.c, c.words),
                 merge(tile, places.d, words.d, d.words),
-            ));
+            );
+            write_block(tile, places, new);
+            tally(tile, places.a, words.a, new.a);
+            tally(tile, places.b, words.b, new.b);
+            tally(tile, places.c, words.c, new.c);
+            tally(tile, places.d, words.d, new.d);
         }
         bit = bit << 1u;
     }
@@ -83,6 +91,7 @@ fn main(
                 let word = read_word(tile.slot, at);
                 let scaled = merge(tile, vec4<u32>(at), vec4<u32>(word), vec4<u32>(scale_word_exactly(word, work)));
                 write_word(tile.slot, at, scaled.x);
+                tally(tile, vec4<u32>(at, vec3<u32>(NO_PLACE)), vec4<u32>(word), scaled);
             }
         }
     }

@@ -45,7 +45,7 @@ fn product_24(a: u32, b: u32) -> Wide {
     let bl = b & 0xfffu;
     let bh = b >> 12u;
     let middle = al * bh + ah * bl;
-    let outer = Wide((ah * bh) >> 8u, ah * bh << 24u);
+    let outer = Wide((ah * bh) >> 8u, (ah * bh) << 24u);
     return wide_add(wide_add(outer, Wide(middle >> 20u, middle << 12u)), Wide(0u, al * bl));
 }
 
@@ -109,6 +109,28 @@ fn r24_div(a: R24, b: R24) -> R24 {
         rest = rest << 1u;
     }
     return r24_round(Wide(0u, q), a.exponent - b.exponent - 25, rest != 0u);
+}
+
+// 1 / (a * b), the product exact and the quotient rounded once. Neither may be zero.
+fn r24_inverse_product(a: R24, b: R24) -> R24 {
+    var product = product_24(a.significand, b.significand);
+    var exponent = a.exponent + b.exponent;
+    // 47 bits or 48: then 48.
+    if wide_bits(product) == 47u {
+        product = wide_shl(product, 1u);
+        exponent -= 1;
+    }
+    var rest = Wide(0x8000u, 0u);
+    var q = 0u;
+    for (var i = 0u; i < 26u; i += 1u) {
+        q = q << 1u;
+        if rest.hi > product.hi || (rest.hi == product.hi && rest.lo >= product.lo) {
+            rest = Wide(rest.hi - product.hi - u32(rest.lo < product.lo), rest.lo - product.lo);
+            q |= 1u;
+        }
+        rest = wide_shl(rest, 1u);
+    }
+    return r24_round(Wide(0u, q), -72 - exponent, rest.hi != 0u || rest.lo != 0u);
 }
 
 fn r24_less(a: R24, b: R24) -> bool {

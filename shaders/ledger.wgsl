@@ -33,6 +33,15 @@ fn add_tile(sum: Sum, part: Partial, norm_type: u32) -> Sum {
     return next;
 }
 
+// The sum of two.
+fn add_sums(a: Sum, b: Sum) -> Sum {
+    var sum = raise_sum(a, b.top);
+    let more = raise_sum(b, sum.top);
+    sum.low += more.low;
+    sum.high += more.high + vec4<u32>(sum.low < more.low);
+    return sum;
+}
+
 // Adds the sums of all threads into `low[0]` and `high[0]`, and returns the highest cell of any. Call from all threads.
 fn add_up(lane: u32, sum: Sum) -> u32 {
     highest[lane] = sum.top;

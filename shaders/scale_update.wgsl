@@ -18,6 +18,8 @@ struct Config {
     refill_on_finite: u32,
     // 0: the scale is constant.
     dynamic: u32,
+    // Skipped steps of a set in a row that halt the scaler; 0: none do.
+    most_skipped: u32,
 }
 
 struct Turn {
@@ -30,13 +32,13 @@ struct Turn {
 @group(0) @binding(0) var<storage, read_write> state: ScalerState;
 @group(0) @binding(1) var<uniform> config: Config;
 @group(0) @binding(2) var<uniform> turn: Turn;
-@group(1) @binding(0) var<storage, read_write> verdict: Verdict;
+@group(1) @binding(0) var<storage, read_write> head: Head;
 
 @compute @workgroup_size(1)
 fn main() {
     if turn.first == 1u {
         state.found_inf = 0u;
-        state.overflow = 0u;
+        state.left_out = 0u;
         state.fresh = 0u;
     }
     collect();
@@ -45,28 +47,39 @@ fn main() {
     }
 }
 
-// A verdict counts once: one that an earlier update has seen belongs to a step that never ran.
+// A verdict counts once: one that an earlier update has seen belongs to a step that never ran. After the halt none does.
 fn collect() {
-    if verdict.run == verdict.consumed {
+    if head.verdict.run == head.verdict.consumed {
         state.missed = one_more(state.missed);
         return;
     }
-    verdict.consumed = verdict.run;
-    state.fresh = one_more(state.fresh);
-    if verdict.found_inf == 1u && verdict.overflow == 0u {
-        state.found_inf = 1u;
+    head.verdict.consumed = head.verdict.run;
+    if head.verdict.halted == 1u {
+        return;
     }
-    state.overflow |= verdict.overflow;
-    if verdict.above == 1u {
+    state.fresh = one_more(state.fresh);
+    if head.verdict.above == 1u {
         state.above = one_more(state.above);
     }
-    if verdict.skip == 0u {
-        state.stepped = one_more(state.stepped);
-        let whole = verdict.coefficient_significand == R24_ONE.significand
-            && verdict.coefficient_exponent == R24_ONE.exponent;
-        if !whole {
-            state.clipped = one_more(state.clipped);
+    if head.verdict.skip == 1u {
+        if head.verdict.found_inf == 1u && head.verdict.overflow == 0u {
+            state.found_inf = 1u;
+        } else {
+            state.left_out = 1u;
         }
+        head.own.consecutive_skipped = one_more(head.own.consecutive_skipped);
+        if config.most_skipped != 0u && head.own.consecutive_skipped >= config.most_skipped {
+            state.halted = 1u;
+        }
+        return;
+    }
+    head.own.consecutive_skipped = 0u;
+    head.own.steps = one_more(head.own.steps);
+    state.stepped = one_more(state.stepped);
+    let whole = head.verdict.coefficient_significand == R24_ONE.significand
+        && head.verdict.coefficient_exponent == R24_ONE.exponent;
+    if !whole {
+        state.clipped = one_more(state.clipped);
     }
 }
 
@@ -80,8 +93,8 @@ fn update() {
         if state.hysteresis_left == 0u && config.dynamic == 1u {
             back_off();
         }
-    } else if state.overflow == 1u {
-        // The scale is not to blame: a smaller one would not help.
+    } else if state.left_out == 1u {
+        // The scale is not to blame: a smaller one would not help, and a larger one was not earned.
         state.skipped = one_more(state.skipped);
         state.consecutive_skipped = one_more(state.consecutive_skipped);
     } else {

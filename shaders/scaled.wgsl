@@ -1,6 +1,6 @@
 // A gradient times the factor of a verdict, for a kernel that applies the factor itself: rounded once to f32, to nearest
 // even, subnormals kept, as the step itself stores an f32 gradient. Bits in, bits out, since a driver may flush the float.
-fn scaled_gradient_bits(verdict: Verdict, gradient: u32) -> u32 {
+fn gradclip_scaled_gradient_bits(verdict: GradclipVerdict, gradient: u32) -> u32 {
     if verdict.apply == 0u {
         return select(gradient, 0u, verdict.skip == 1u);
     }
@@ -13,6 +13,6 @@ fn scaled_gradient_bits(verdict: Verdict, gradient: u32) -> u32 {
     return product | (gradient & 0x80000000u);
 }
 
-fn scaled_gradient(verdict: Verdict, gradient: f32) -> f32 {
-    return bitcast<f32>(scaled_gradient_bits(verdict, bitcast<u32>(gradient)));
+fn gradclip_scaled_gradient(verdict: GradclipVerdict, gradient: f32) -> f32 {
+    return bitcast<f32>(gradclip_scaled_gradient_bits(verdict, bitcast<u32>(gradient)));
 }

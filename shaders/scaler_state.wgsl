@@ -2,11 +2,13 @@
 struct ScalerState {
     // f32 bits.
     scale: u32,
+    // 1: a set has reached the cap on skipped steps in a row. Nothing moves any more, and every verdict says skip.
+    halted: u32,
     // Finite updates since the scale last changed or a step was skipped.
     growth_tracker: u32,
     // Bad updates that are still forgiven, this one included.
     hysteresis_left: u32,
-    // Updates skipped because of inf, NaN or overflow; in a row.
+    // Updates of which a step was skipped, for whatever reason; in a row.
     skipped: u32,
     consecutive_skipped: u32,
     updates: u32,
@@ -17,9 +19,9 @@ struct ScalerState {
     missed: u32,
     // Of the update in progress.
     found_inf: u32,
-    overflow: u32,
+    // 1: a step was skipped, for which the scale is not to blame.
+    left_out: u32,
     fresh: u32,
     reserved_0: u32,
     reserved_1: u32,
-    reserved_2: u32,
 }

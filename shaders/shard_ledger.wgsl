@@ -1,54 +1,31 @@
 // Adds up the partials of one part of a sharded set, for the host to merge with those of the others. One workgroup.
 // Integers only.
 
-struct Source {
-    tile_count: u32,
-    // The tiles of a format lie together: f32 first, f16 from here, bf16 from there.
-    first_f16: u32,
-    first_bf16: u32,
-}
-
-struct Shard {
-    // Digit sums of four cells, highest first: low and high words.
-    low: vec4<u32>,
-    high: vec4<u32>,
-    // Counts of NaN, +inf and -inf.
-    count_low: vec4<u32>,
-    count_high: vec4<u32>,
-    // Of the recording that this is the ledger of.
-    ticket: u32,
-    // The loss scale, as f32 bits.
-    scale: u32,
-    // The highest of the four cells.
-    top: u32,
-    // 1: a gradient divided by the scale would not fit its format.
-    overflow: u32,
-}
-
 @group(0) @binding(0) var<storage, read> partials: array<Partial>;
 @group(0) @binding(1) var<storage, read_write> shard: Shard;
-@group(0) @binding(2) var<uniform> source: Source;
-// The loss scale, as f32 bits.
-@group(1) @binding(1) var<uniform> loss_scale: vec4<u32>;
-
-// Per format the largest finite magnitude.
-var<workgroup> largest: array<atomic<u32>, 3>;
+// Per format the largest finite magnitude of what is scaled, then the largest of what counts in the norm.
+var<workgroup> largest: array<atomic<u32>, 4>;
 
 @compute @workgroup_size(256)
 fn main(@builtin(local_invocation_index) lane: u32) {
-    if lane < 3u {
+    if lane < 4u {
         atomicStore(&largest[lane], 0u);
     }
     workgroupBarrier();
     var sum = Sum(0u, vec4<u32>(0u), vec4<u32>(0u));
     var count_low = vec4<u32>(0u);
     var count_high = vec4<u32>(0u);
-    for (var tile = lane; tile < source.tile_count; tile += THREADS) {
+    for (var tile = lane; tile < finish.tile_count; tile += THREADS) {
         let part = partials[tile];
         if part.largest < NONFINITE {
-            let format = u32(tile >= source.first_f16) + u32(tile >= source.first_bf16);
-            atomicMax(&largest[format], part.largest);
-            sum = add_tile(sum, part, limit.norm_type);
+            let role = role_of(tile);
+            if role != COUNTED_ONLY {
+                atomicMax(&largest[format_of(tile)], part.largest);
+            }
+            if role != SCALED_ONLY {
+                atomicMax(&largest[3], part.largest);
+                sum = add_tile(sum, part, params.norm_type);
+            }
         }
         let counts = vec4<u32>(part.nan, part.pos_inf, part.neg_inf, 0u);
         count_low += counts;
@@ -66,14 +43,24 @@ fn main(@builtin(local_invocation_index) lane: u32) {
     if lane == 0u {
         shard.count_low = low[0];
         shard.count_high = high[0];
-        shard.ticket = limit.ticket;
-        shard.scale = loss_scale.x;
+        shard.ticket = params.ticket;
+        let scale = select(params.scale, scaler.x, told(SCALE_OF_SCALER));
+        shard.scale = scale;
         shard.top = top;
-        let inverse = r24_div(R24_ONE, r24_from_bits(loss_scale.x));
+        let most = vec4<u32>(
+            atomicLoad(&largest[0]),
+            atomicLoad(&largest[1]),
+            atomicLoad(&largest[2]),
+            atomicLoad(&largest[3]),
+        );
+        shard.largest = most;
+        let inverse = r24_inverse_product(r24_from_bits(scale), r24_from_bits(params.divisor));
+        // Without a write there is no format that a result could overflow.
         shard.overflow = u32(
-            multiply_bits(atomicLoad(&largest[0]), inverse) >= OVERFLOW[0]
-                || multiply_bits(atomicLoad(&largest[1]), inverse) >= OVERFLOW[1]
-                || multiply_bits(atomicLoad(&largest[2]), inverse) >= OVERFLOW[2],
+            told(IN_PLACE)
+                && (multiply_bits(most.x, inverse) >= OVERFLOW[0]
+                    || multiply_bits(most.y, inverse) >= OVERFLOW[1]
+                    || multiply_bits(most.z, inverse) >= OVERFLOW[2]),
         );
     }
 }

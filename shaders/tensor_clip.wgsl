@@ -5,8 +5,8 @@ struct TensorClip {
     norm_exponent: i32,
     // Its largest magnitude, as f32 bits.
     largest: u32,
-    // 0 f32, 1 f16, 2 bf16.
-    format: u32,
+    // 3 * format (0 f32, 1 f16, 2 bf16) + role.
+    kind: u32,
     // What its elements are multiplied by, as in Verdict, where tensors are clipped one by one.
     apply: u32,
     factor: f32,

@@ -9,19 +9,11 @@ struct Range {
     rest_count: u32,
 }
 
-struct Norms {
-    tensor_count: u32,
-    // The tiles of a format lie together: f32 first, f16 from here, bf16 from there.
-    first_f16: u32,
-    first_bf16: u32,
-}
-
 @group(0) @binding(0) var<storage, read> ranges: array<Range>;
 @group(0) @binding(1) var<storage, read> partials: array<Partial>;
 @group(0) @binding(2) var<storage, read_write> clips: array<TensorClip>;
-@group(0) @binding(3) var<uniform> info: Norms;
-// The loss scale, as f32 bits.
-@group(1) @binding(1) var<uniform> loss_scale: vec4<u32>;
+// What norm_finish left of the step.
+@group(0) @binding(4) var<storage, read> head: Head;
 
 var<workgroup> tensor_largest: atomic<u32>;
 
@@ -32,7 +24,7 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let tensor = group.x + group.y * groups.x;
-    if tensor >= info.tensor_count {
+    if tensor >= finish.tensor_count {
         return;
     }
     if lane == 0u {
@@ -45,17 +37,17 @@ fn main(
         let rest = range.rest_tile + tile - range.tile_count;
         let part = partials[select(range.first_tile + tile, rest, tile >= range.tile_count)];
         atomicMax(&tensor_largest, part.largest);
-        sum = add_tile(sum, part, limit.norm_type);
+        sum = add_tile(sum, part, params.norm_type);
     }
     let top = add_up(lane, sum);
     if lane == 0u {
         let largest = atomicLoad(&tensor_largest);
-        let inverse = r24_div(R24_ONE, r24_from_bits(loss_scale.x));
-        let norm = r24_mul(norm_scaled(top, limit.norm_type, largest), inverse);
+        let inverse = R24(head.own.inverse_significand, head.own.inverse_exponent);
+        let norm = r24_mul(norm_scaled(top, params.norm_type, largest), inverse);
         clips[tensor].norm_significand = select(norm.significand, NO_NORM, largest >= NONFINITE);
         clips[tensor].norm_exponent = norm.exponent;
         clips[tensor].largest = largest;
         clips[tensor].run = 0u;
-        clips[tensor].format = u32(range.first_tile >= info.first_f16) + u32(range.first_tile >= info.first_bf16);
+        clips[tensor].kind = class_of(range.first_tile);
     }
 }

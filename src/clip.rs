@@ -27,7 +27,7 @@ impl fmt::Display for NormType {
     }
 }
 
-/// The limit of the global norm, L2 unless told otherwise: gradients whose norm is above `max_norm` are multiplied by
+/// A checked limit of the global norm, L2 unless told otherwise, which turns into a [`Limit`](crate::Limit): gradients whose norm is above `max_norm` are multiplied by
 /// `max_norm / (norm + eps)`.
 ///
 /// The formula is that of `torch.nn.utils.clip_grad_norm_`, except that at or below the limit nothing changes at all
@@ -74,11 +74,6 @@ impl ClipNorm {
         Self { norm_type, ..self }
     }
 
-    /// A norm that is only measured.
-    pub(crate) fn unlimited(norm_type: NormType) -> Self {
-        Self { max_norm: f32::INFINITY, eps: 0.0, norm_type }
-    }
-
     /// Which norm is limited.
     #[must_use]
     pub fn norm_type(self) -> NormType {
@@ -98,7 +93,7 @@ impl ClipNorm {
     }
 }
 
-/// The limit of each gradient element: what is larger in magnitude becomes `clip_value`, with its sign.
+/// A checked limit of each gradient element, which turns into a [`Limit`](crate::Limit): what is larger in magnitude becomes `clip_value`, with its sign.
 ///
 /// That is `torch.nn.utils.clip_grad_value_`. It changes the direction of the update, which no limit of a norm does. In a
 /// format that does not have `clip_value` it is the next smaller value that the format has, so no element ends up above it.
@@ -134,27 +129,6 @@ impl ClipValue {
             Format::F16 if value >= 6.103_515_6e-5 => f32::from_bits(value.to_bits() & !0x1fff),
             // Multiples of 2^-24.
             Format::F16 => (value * 16_777_216.0).floor() / 16_777_216.0,
-        }
-    }
-}
-
-/// What a step is limited by.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Clip {
-    /// One norm of all tensors, if at all.
-    Norm(Option<ClipNorm>),
-    /// The norm of each tensor by itself.
-    EachTensor(ClipNorm),
-    /// The magnitude of each element.
-    Value(ClipValue),
-}
-
-impl Clip {
-    /// The norm that is measured.
-    pub fn norm_type(self) -> NormType {
-        match self {
-            Self::Norm(Some(clip)) | Self::EachTensor(clip) => clip.norm_type,
-            Self::Norm(None) | Self::Value(_) => NormType::L2,
         }
     }
 }

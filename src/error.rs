@@ -141,6 +141,76 @@ pub enum Error {
     /// `clip_value` is negative or NaN.
     #[error("clip_value {0} must be 0 or more; f32::INFINITY means no limit")]
     ClipValue(f32),
+    /// A threshold of the norm is not positive.
+    #[error("skip_above {0} must be above 0; leave it away to skip no step for its norm")]
+    SkipAbove(f32),
+    /// A norm from elsewhere is negative, NaN or infinite.
+    #[error("the given norm {0} must be 0 or more and finite; skip the step where a norm is not")]
+    GivenNorm(f32),
+    /// A coefficient from elsewhere is negative, NaN or infinite.
+    #[error("the coefficient {0} must be 0 or more and finite")]
+    Coefficient(f32),
+    /// A divisor is not positive and finite.
+    #[error("divisor {0} must be positive and finite; 1 divides by the loss scale alone")]
+    Divisor(f32),
+    /// A word of a buffer cannot be bound.
+    #[error("the word at byte {offset} of a buffer cannot be read: {why}")]
+    Word {
+        /// Its offset in bytes.
+        offset: u64,
+        /// Why it cannot.
+        why: String,
+    },
+    /// A step needs kernels that were not prepared.
+    #[error(
+        "set \"{set}\": {what} was not prepared; call GradSet::prepare with Prepare::{what} first, since recording compiles nothing"
+    )]
+    NotPrepared {
+        /// Name of the set.
+        set: String,
+        /// The variant of [`Prepare`](crate::Prepare) that is missing.
+        what: &'static str,
+    },
+    /// An open step was given up by name, or its set was begun anew.
+    #[error("set \"{set}\": this step was given up; begin a new one")]
+    GivenUp {
+        /// Name of the set.
+        set: String,
+    },
+    /// Two open sets share bytes.
+    #[error(
+        "tensor \"{tensor}\" of set \"{set}\" and tensor \"{other_tensor}\" of set \"{other_set}\" share bytes: they would be \
+         unscaled twice; give each gradient to one set, or say GradSetBuilder::shares_buffers where they are passes over \
+         one buffer"
+    )]
+    SharedBytes {
+        /// Name of the set.
+        set: String,
+        /// Name of its tensor.
+        tensor: String,
+        /// Name of the other set.
+        other_set: String,
+        /// Name of the other tensor.
+        other_tensor: String,
+    },
+    /// Two sets of one scaler have the same name.
+    #[error("two sets of this GradScaler are named \"{set}\"; its state keeps steps by name, so each needs its own")]
+    SameName {
+        /// Name of both.
+        set: String,
+    },
+    /// Sets cannot be stepped together.
+    #[error("these sets cannot be stepped together: {why}")]
+    Together {
+        /// Why they cannot.
+        why: String,
+    },
+    /// The device was lost: removed, reset, destroyed, or its driver gave up.
+    #[error("{what}: the device was lost; make a new device, Context and sets, and load the state that was saved last")]
+    DeviceLost {
+        /// What was being done.
+        what: String,
+    },
     /// The loss scale is not positive and finite.
     #[error("loss scale {0} must be positive and finite; 1 means that the loss was not scaled")]
     LossScale(f32),
@@ -260,7 +330,7 @@ pub enum Error {
         /// How long was waited.
         patience: Duration,
     },
-    /// wgpu refused something: out of memory, a lost device, a buffer of another device, a destroyed buffer.
+    /// wgpu refused something: out of memory, a buffer of another device, a destroyed buffer.
     #[error("{what}: {message}")]
     Wgpu {
         /// What was being done.

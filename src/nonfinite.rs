@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Counts of the nonfinite elements of one tensor, and where the first of them is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Nonfinite {
     /// Elements that are NaN, of either sign, quiet or signalling.
     pub nan: u64,

@@ -1,15 +1,9 @@
 // One factor for all tensors.
 
-@group(0) @binding(1) var<storage, read> verdict: Verdict;
+@group(0) @binding(1) var<storage, read> own: Own;
 
 fn work_of(tile: Tile) -> Work {
-    return Work(
-        verdict.apply,
-        verdict.factor,
-        verdict.factor_significand,
-        verdict.factor_exponent,
-        0x7f800000u,
-    );
+    return Work(own.apply, own.factor, own.factor_significand, own.factor_exponent, 0x7f800000u);
 }
 
 // A norm is the only limit.

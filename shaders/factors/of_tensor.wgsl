@@ -1,10 +1,12 @@
 // Each tensor has a factor and a limit of its own.
 
-@group(0) @binding(1) var<storage, read> clips: array<TensorClip>;
+@group(0) @binding(1) var<storage, read> own: Own;
+@group(0) @binding(2) var<storage, read> clips: array<TensorClip>;
 
 fn work_of(tile: Tile) -> Work {
     return Work(
-        clips[tile.tensor].apply,
+        // Whether the step is skipped, its other sets have a say in.
+        select(clips[tile.tensor].apply, 0u, own.skip != 0u),
         clips[tile.tensor].factor,
         clips[tile.tensor].factor_significand,
         clips[tile.tensor].factor_exponent,

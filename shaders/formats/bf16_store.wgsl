@@ -1,5 +1,8 @@
 // How bf16 elements are written.
 
+// As `unsigned` gives it.
+const SMALLEST_NORMAL = 0x800000u;
+
 // The new word's bits of one element, from its new magnitude (f32 bits, below bf16's overflow) and the old word.
 fn place(magnitude: vec4<u32>, words: vec4<u32>, half: u32) -> vec4<u32> {
     return narrow(magnitude, half) | (words & vec4<u32>(0x8000u << (16u * half)));

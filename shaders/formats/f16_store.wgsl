@@ -1,5 +1,8 @@
 // How f16 elements are written: rounded by hand, because a driver may round a conversion as it likes.
 
+// As `unsigned` gives it.
+const SMALLEST_NORMAL = 0x400u;
+
 // The new word's bits of one element, from its new magnitude (f32 bits, below f16's overflow) and the old word.
 fn place(magnitude: vec4<u32>, words: vec4<u32>, half: u32) -> vec4<u32> {
     let shift = vec4<u32>(16u * half);

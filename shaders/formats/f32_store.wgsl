@@ -1,5 +1,8 @@
 // How f32 elements are written.
 
+// As `unsigned` gives it.
+const SMALLEST_NORMAL = 0x800000u;
+
 // The new word's bits of one element, from its new magnitude and the old word.
 fn place(magnitude: vec4<u32>, words: vec4<u32>, half: u32) -> vec4<u32> {
     return magnitude | (words & vec4<u32>(0x80000000u));

@@ -1,8 +1,10 @@
 //! The gradients' buffers in bind groups, ready to dispatch.
 
-use crate::gpu::compiled::{DispatchUniform, STRIDE, Scratch, uniform};
-use crate::gpu::context::{Shared, group, guarded};
-use crate::gpu::shader::Kernel;
+use super::context::Shared;
+use super::guard::guarded;
+use super::make::{group, part};
+use super::scratch::{STRIDE, Scratch};
+use super::shader::Kernel;
 use crate::plan::{Access, Dispatch, Plan, PlanTensor, Window};
 use crate::slice::Tensor;
 use crate::{Error, Format};
@@ -25,6 +27,8 @@ pub(crate) struct Bound {
     pub groups: (u32, u32),
     /// What its kernels are made for.
     pub shape: (Format, Access, u32),
+    /// Whether a step writes its tensors.
+    pub scaled: bool,
 }
 
 /// Binds the windows of every dispatch.
@@ -37,16 +41,12 @@ pub(crate) fn bind(
     let mut bound = Vec::with_capacity(plan.dispatches.len());
     for (i, dispatch) in plan.dispatches.iter().enumerate() {
         let count = padded(dispatch, plan);
-        let mut resources = vec![uniform(scratch, i as u64 + 1, size_of::<DispatchUniform>())];
+        let mut resources = vec![scratch.dispatch(i)];
         for &window in &dispatch.windows {
             resources.extend(gradients.window(&plan.windows[window]));
         }
         for unused in dispatch.windows.len() as u64..u64::from(count) {
-            resources.push(wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-                buffer: &scratch.spare,
-                offset: unused * STRIDE,
-                size: wgpu::BufferSize::new(STRIDE),
-            }));
+            resources.push(part(&scratch.spare, unused * STRIDE, STRIDE));
         }
         let Dispatch { format, access, .. } = *dispatch;
         let kernels = (Kernel::NormPartials(format, access, count), Kernel::Apply(format, access, count));
@@ -61,7 +61,7 @@ pub(crate) fn bind(
         let (read, write) =
             groups.map_err(|refused| gradients.blame(shared, plan, dispatch, scratch).unwrap_or(refused))?;
         let shape = (format, access, count);
-        bound.push(Bound { norm_partials, apply, read, write, groups: dispatch.groups, shape });
+        bound.push(Bound { norm_partials, apply, read, write, groups: dispatch.groups, shape, scaled: dispatch.role.scaled() });
     }
     Ok(bound)
 }
@@ -76,11 +76,7 @@ pub(crate) fn padded(dispatch: &Dispatch, plan: &Plan) -> u32 {
 impl Gradients<'_> {
     fn window(&self, window: &Window) -> Option<wgpu::BindingResource<'_>> {
         let tensor = self.layout.iter().position(|t| t.buffer == window.buffer)?;
-        Some(wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-            buffer: &self.buffers[tensor],
-            offset: window.offset,
-            size: wgpu::BufferSize::new(window.size),
-        }))
+        Some(part(&self.buffers[tensor], window.offset, window.size))
     }
 
     /// Binds each window of a refused dispatch alone, to name the tensor whose buffer is to blame.
@@ -93,7 +89,7 @@ impl Gradients<'_> {
                 "set \"{}\", tensor \"{}\": its buffer has to be of the context's device, and neither destroyed nor mapped",
                 self.set, self.tensors[guilty].name
             );
-            let resources = [uniform(scratch, 0, size_of::<DispatchUniform>()), self.window(window)?];
+            let resources = [scratch.dispatch(0), self.window(window)?];
             guarded(&shared.device, &what, || group(shared, &shared.window_layout(false, 1), &resources))
                 .err()
         })

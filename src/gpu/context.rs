@@ -3,14 +3,16 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use super::guard::guarded;
+use super::make::{Binding, filled, group, layout, part};
+use super::ring::Ring;
 use super::shader::{Kernel, THREADS};
-use crate::Error;
 use crate::plan::{self, Tuning};
+use crate::{Error, Word};
 
 /// The kernels of one device, shared by all its sets. Cheap to clone.
 ///
-/// Pipelines are compiled when a set first needs them and kept. Recording a step of the usual kind never compiles; the first
-/// with an L1 norm, a limit for each tensor or element, or a ledger does.
+/// Pipelines are compiled when a set is built or prepared and kept. Recording never compiles.
 #[derive(Debug, Clone)]
 pub struct Context {
     pub(crate) shared: Arc<Shared>,
@@ -25,29 +27,40 @@ pub(crate) struct Shared {
     pub layouts: Layouts,
     /// What the probe found, once it ran or was turned off.
     pub tuning: OnceLock<Tuning>,
+    tools: OnceLock<Tools>,
 }
 
-/// Group 0 holds what a set owns, group 1 what changes with the dispatch or the step.
+/// What recording needs of the context.
+#[derive(Debug)]
+pub(crate) struct Tools {
+    pub ring: Ring,
+    /// In place of a scaler's state.
+    pub no_scaler: wgpu::BindGroup,
+    pub gather: wgpu::ComputePipeline,
+}
+
+/// Group 0 holds what a set owns, group 1 what changes with the dispatch or the step, group 2 the scaler's state.
 #[derive(Debug)]
 pub(crate) struct Layouts {
     pub norm_partials: wgpu::BindGroupLayout,
     pub norm_finish: wgpu::BindGroupLayout,
+    pub norm_joined: wgpu::BindGroupLayout,
     pub apply: wgpu::BindGroupLayout,
+    pub apply_each: wgpu::BindGroupLayout,
+    pub apply_counted: wgpu::BindGroupLayout,
+    pub apply_each_counted: wgpu::BindGroupLayout,
+    pub lost_clear: wgpu::BindGroupLayout,
     pub step: wgpu::BindGroupLayout,
+    pub scaler: wgpu::BindGroupLayout,
     pub shard_ledger: wgpu::BindGroupLayout,
     pub tensor_norms: wgpu::BindGroupLayout,
     pub tensor_factors: wgpu::BindGroupLayout,
     pub scale_update: wgpu::BindGroupLayout,
-    pub verdict: wgpu::BindGroupLayout,
+    pub agree: wgpu::BindGroupLayout,
+    pub gather: wgpu::BindGroupLayout,
+    pub head: wgpu::BindGroupLayout,
     pub delta_norm: wgpu::BindGroupLayout,
     windows: Mutex<HashMap<(bool, u32), wgpu::BindGroupLayout>>,
-}
-
-#[derive(Clone, Copy)]
-pub(crate) enum Binding {
-    Read,
-    Write,
-    Uniform,
 }
 
 impl Context {
@@ -56,7 +69,8 @@ impl Context {
     /// kept free).
     ///
     /// # Errors
-    /// [`Error::DeviceLimit`] if the device was made with too small limits, [`Error::Wgpu`] if wgpu refuses a layout.
+    /// [`Error::DeviceLimit`] if the device was made with too small limits, [`Error::Wgpu`] if wgpu refuses a layout,
+    /// [`Error::DeviceLost`].
     pub fn new(device: &wgpu::Device, queue: &wgpu::Queue) -> Result<Self, Error> {
         let mut checks = wgpu::ShaderRuntimeChecks::checked();
         // The counter that wgpu adds to each loop has cost some Metal and DX12 drivers a factor of a hundred.
@@ -79,30 +93,78 @@ impl Context {
     ) -> Result<Self, Error> {
         check_limits(&device.limits())?;
         let layouts = guarded(device, "creating gradclip's layouts", || {
-            use Binding::{Read, Uniform, Write};
+            use Binding::{DynamicUniform, Read, Uniform, Unused, Write};
+            let layout = |label, bindings: &[Binding]| layout(device, label, bindings);
             Layouts {
-                norm_partials: layout(device, "gradclip norm_partials", &[Read, Write]),
-                norm_finish: layout(device, "gradclip norm_finish", &[Read, Read, Write, Uniform]),
-                apply: layout(device, "gradclip apply", &[Read, Read]),
-                step: layout(device, "gradclip step", &[Uniform, Uniform]),
-                shard_ledger: layout(device, "gradclip shard_ledger", &[Read, Write, Uniform]),
-                tensor_norms: layout(device, "gradclip tensor_norms", &[Read, Read, Write, Uniform]),
-                tensor_factors: layout(device, "gradclip tensor_factors", &[Write, Write, Uniform]),
-                scale_update: layout(device, "gradclip scale_update", &[Write, Uniform, Uniform]),
-                verdict: layout(device, "gradclip verdict", &[Write]),
-                delta_norm: layout(device, "gradclip delta_norm", &[Uniform, Read, Write]),
+                norm_partials: layout("gradclip norm_partials", &[Read, Write]),
+                norm_finish: layout("gradclip norm_finish", &[Read, Read, Write, Uniform]),
+                norm_joined: layout("gradclip norm_joined", &[Read, Read, Write, Uniform, Read]),
+                apply: layout("gradclip apply", &[Read, Read]),
+                apply_each: layout("gradclip apply", &[Read, Read, Read]),
+                apply_counted: layout("gradclip apply", &[Read, Read, Unused, Write]),
+                apply_each_counted: layout("gradclip apply", &[Read, Read, Read, Write]),
+                lost_clear: layout("gradclip lost_clear", &[Write]),
+                step: layout("gradclip step", &[DynamicUniform]),
+                scaler: layout("gradclip scaler", &[Uniform]),
+                shard_ledger: layout("gradclip shard_ledger", &[Read, Write, Unused, Uniform]),
+                tensor_norms: layout("gradclip tensor_norms", &[Read, Read, Write, Uniform, Read]),
+                tensor_factors: layout("gradclip tensor_factors", &[Write, Write, Unused, Uniform]),
+                scale_update: layout("gradclip scale_update", &[Write, Uniform, Uniform]),
+                agree: layout("gradclip agree", &[Write, Uniform]),
+                gather: layout("gradclip gather", &[Read, Uniform]),
+                head: layout("gradclip head", &[Write]),
+                delta_norm: layout("gradclip delta_norm", &[Uniform, Read, Write]),
                 windows: Mutex::default(),
             }
         })?;
-        let shared = Shared {
+        let shared = Arc::new(Shared {
             device: device.clone(),
             queue: queue.clone(),
             checks,
             pipelines: Mutex::default(),
             layouts,
             tuning: OnceLock::new(),
-        };
-        Ok(Self { shared: Arc::new(shared) })
+            tools: OnceLock::new(),
+        });
+        let no_scaler = guarded(device, "creating gradclip's buffers", || {
+            let nothing = filled(&shared, "gradclip no scaler", wgpu::BufferUsages::UNIFORM, &[0; 16]);
+            group(&shared, &shared.layouts.scaler, &[nothing.as_entire_binding()])
+        })?;
+        let tools =
+            Tools { ring: Ring::new(&shared)?, no_scaler, gather: shared.pipeline(Kernel::Gather)? };
+        // Set once, here.
+        let _ = shared.tools.set(tools);
+        Ok(Self { shared })
+    }
+
+    /// A number in a buffer of the engine's: an f32 at byte `offset`, which a step that is told it reads when it runs. The
+    /// buffer needs [`wgpu::BufferUsages::STORAGE`], and no kernel of the step may write it.
+    ///
+    /// # Errors
+    /// [`Error::Word`] if the offset is not a multiple of 4, lies beyond the buffer, or the buffer lacks the usage;
+    /// [`Error::Wgpu`] if wgpu refuses the buffer; [`Error::DeviceLost`].
+    pub fn word(&self, buffer: &wgpu::Buffer, offset: u64) -> Result<Word, Error> {
+        let refuse = |why: &str| Err(Error::Word { offset, why: why.into() });
+        if !offset.is_multiple_of(4) {
+            return refuse("the offset is not a multiple of 4");
+        }
+        if offset.checked_add(4).is_none_or(|end| end > buffer.size()) {
+            return refuse("it lies beyond the end of the buffer");
+        }
+        if !buffer.usage().contains(wgpu::BufferUsages::STORAGE) {
+            return refuse("the buffer was created without BufferUsages::STORAGE");
+        }
+        let shared = &self.shared;
+        let align = u64::from(shared.device.limits().min_storage_buffer_offset_alignment);
+        let start = offset / align * align;
+        let group = guarded(&shared.device, "binding a number of a step", || {
+            let place = [((offset - start) / 4) as u32, 0, 0, 0];
+            let usage = wgpu::BufferUsages::UNIFORM;
+            let place = filled(shared, "gradclip word", usage, bytemuck::cast_slice(&place));
+            let resources = [part(buffer, start, offset + 4 - start), place.as_entire_binding()];
+            group(shared, &shared.layouts.gather, &resources)
+        })?;
+        Ok(Word { buffer: buffer.clone(), offset, group })
     }
 
     /// The device that this context was made for.
@@ -143,23 +205,40 @@ impl Shared {
         Ok(pipeline)
     }
 
+    /// The groups of the kernels that read a step's numbers.
+    fn of_step(&self) -> Vec<wgpu::BindGroupLayout> {
+        vec![self.layouts.step.clone(), self.layouts.scaler.clone()]
+    }
+
+    /// Set for the life of every context.
+    pub fn tools(&self) -> Result<&Tools, Error> {
+        self.tools.get().ok_or_else(|| Error::DeviceLost { what: "using a context that was not made".into() })
+    }
+
     fn compile(&self, kernel: Kernel) -> wgpu::ComputePipeline {
-        let (own, other) = match kernel {
-            Kernel::DeltaNorm(_) => (&self.layouts.delta_norm, None),
+        let layouts = &self.layouts;
+        let (own, others) = match kernel {
+            Kernel::DeltaNorm(_) => (&layouts.delta_norm, vec![]),
+            Kernel::LostClear => (&layouts.lost_clear, vec![]),
             Kernel::NormPartials(_, _, k) | Kernel::L1Partials(_, _, k) => {
-                (&self.layouts.norm_partials, Some(self.window_layout(false, k)))
+                (&layouts.norm_partials, vec![self.window_layout(false, k)])
             }
-            Kernel::NormFinish | Kernel::NormMerged => {
-                (&self.layouts.norm_finish, Some(self.layouts.step.clone()))
-            }
-            Kernel::ShardLedger => (&self.layouts.shard_ledger, Some(self.layouts.step.clone())),
-            Kernel::TensorNorms => (&self.layouts.tensor_norms, Some(self.layouts.step.clone())),
-            Kernel::TensorFactors => (&self.layouts.tensor_factors, Some(self.layouts.step.clone())),
-            Kernel::ScaleUpdate => (&self.layouts.scale_update, Some(self.layouts.verdict.clone())),
-            Kernel::Apply(_, _, k) | Kernel::ApplyEach(_, _, k) => {
-                (&self.layouts.apply, Some(self.window_layout(true, k)))
+            Kernel::NormFinish | Kernel::NormMerged => (&layouts.norm_finish, self.of_step()),
+            Kernel::NormJoined => (&layouts.norm_joined, self.of_step()),
+            Kernel::ShardLedger => (&layouts.shard_ledger, self.of_step()),
+            Kernel::TensorNorms => (&layouts.tensor_norms, self.of_step()),
+            Kernel::TensorFactors => (&layouts.tensor_factors, self.of_step()),
+            Kernel::ScaleUpdate => (&layouts.scale_update, vec![layouts.head.clone()]),
+            Kernel::Agree => (&layouts.agree, vec![layouts.head.clone()]),
+            Kernel::Gather => (&layouts.gather, vec![layouts.head.clone()]),
+            Kernel::Apply(_, _, k) => (&layouts.apply, vec![self.window_layout(true, k)]),
+            Kernel::ApplyEach(_, _, k) => (&layouts.apply_each, vec![self.window_layout(true, k)]),
+            Kernel::ApplyCounted(_, _, k) => (&layouts.apply_counted, vec![self.window_layout(true, k)]),
+            Kernel::ApplyEachCounted(_, _, k) => {
+                (&layouts.apply_each_counted, vec![self.window_layout(true, k)])
             }
         };
+        let groups: Vec<_> = std::iter::once(own).chain(&others).map(Some).collect();
         let label = Some(kernel.name());
         let source =
             wgpu::ShaderModuleDescriptor { label, source: wgpu::ShaderSource::Wgsl(kernel.wgsl().into()) };
@@ -169,7 +248,7 @@ impl Shared {
         let module = unsafe { self.device.create_shader_module_trusted(source, self.checks) };
         let layout = self.device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
             label,
-            bind_group_layouts: &[Some(own), other.as_ref()][..1 + usize::from(other.is_some())],
+            bind_group_layouts: &groups,
             immediate_size: 0,
         });
         self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
@@ -187,49 +266,6 @@ impl Shared {
     }
 }
 
-/// Runs `make` inside error scopes, so that what wgpu refuses becomes an `Error` and not a panic in the caller's device.
-pub(crate) fn guarded<T>(device: &wgpu::Device, what: &str, make: impl FnOnce() -> T) -> Result<T, Error> {
-    let scopes = [wgpu::ErrorFilter::Validation, wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Internal]
-        .map(|filter| device.push_error_scope(filter));
-    let made = make();
-    let mut refused = None;
-    for scope in scopes.into_iter().rev() {
-        refused = pollster::block_on(scope.pop()).or(refused);
-    }
-    match refused {
-        None => Ok(made),
-        Some(error) => Err(Error::Wgpu { what: what.into(), message: on_one_line(&error.to_string()) }),
-    }
-}
-
-/// wgpu's errors are paragraphs: a line each for what failed, inside what, and why.
-pub(crate) fn on_one_line(paragraph: &str) -> String {
-    let lines = paragraph.lines().map(str::trim).filter(|line| !line.is_empty() && *line != "Caused by:");
-    lines.collect::<Vec<_>>().join(": ")
-}
-
-fn layout(device: &wgpu::Device, label: &str, bindings: &[Binding]) -> wgpu::BindGroupLayout {
-    let entries: Vec<wgpu::BindGroupLayoutEntry> = (0..)
-        .zip(bindings)
-        .map(|(binding, kind)| wgpu::BindGroupLayoutEntry {
-            binding,
-            visibility: wgpu::ShaderStages::COMPUTE,
-            ty: wgpu::BindingType::Buffer {
-                ty: match kind {
-                    Binding::Read => wgpu::BufferBindingType::Storage { read_only: true },
-                    Binding::Write => wgpu::BufferBindingType::Storage { read_only: false },
-                    Binding::Uniform => wgpu::BufferBindingType::Uniform,
-                },
-                has_dynamic_offset: false,
-                min_binding_size: None,
-            },
-            count: None,
-        })
-        .collect();
-    device
-        .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: Some(label), entries: &entries })
-}
-
 fn check_limits(limits: &wgpu::Limits) -> Result<(), Error> {
     let threads = u64::from(THREADS);
     for (limit, has, needed) in [
@@ -243,54 +279,16 @@ fn check_limits(limits: &wgpu::Limits) -> Result<(), Error> {
             u64::from(plan::OWN_STORAGE_BUFFERS) + 2,
         ),
         ("max_uniform_buffers_per_shader_stage", limits.max_uniform_buffers_per_shader_stage, 3),
-        ("max_bind_groups", limits.max_bind_groups, 2),
+        ("max_bind_groups", limits.max_bind_groups, 3),
+        (
+            "max_dynamic_uniform_buffers_per_pipeline_layout",
+            limits.max_dynamic_uniform_buffers_per_pipeline_layout,
+            1,
+        ),
     ] {
         if u64::from(has) < needed {
             return Err(Error::DeviceLimit { limit, needed, has: u64::from(has) });
         }
     }
     Ok(())
-}
-
-/// A bind group of these resources, in order.
-pub(crate) fn group(
-    shared: &Shared,
-    layout: &wgpu::BindGroupLayout,
-    resources: &[wgpu::BindingResource<'_>],
-) -> wgpu::BindGroup {
-    let entries: Vec<wgpu::BindGroupEntry<'_>> = (0..)
-        .zip(resources)
-        .map(|(binding, resource)| wgpu::BindGroupEntry { binding, resource: resource.clone() })
-        .collect();
-    shared.device.create_bind_group(&wgpu::BindGroupDescriptor {
-        label: Some("gradclip"),
-        layout,
-        entries: &entries,
-    })
-}
-
-/// A storage buffer of zeros.
-pub(crate) fn empty(shared: &Shared, label: &str, size: u64) -> wgpu::Buffer {
-    shared.device.create_buffer(&wgpu::BufferDescriptor {
-        label: Some(label),
-        size,
-        usage: wgpu::BufferUsages::STORAGE,
-        mapped_at_creation: false,
-    })
-}
-
-/// A buffer with these bytes.
-pub(crate) fn filled(shared: &Shared, label: &str, usage: wgpu::BufferUsages, bytes: &[u8]) -> wgpu::Buffer {
-    let buffer = shared.device.create_buffer(&wgpu::BufferDescriptor {
-        label: Some(label),
-        size: bytes.len() as u64,
-        usage,
-        mapped_at_creation: true,
-    });
-    // A buffer that was refused has no range to map; the caller's error scope knows.
-    if let Ok(mut view) = buffer.get_mapped_range_mut(..) {
-        view.copy_from_slice(bytes);
-    }
-    buffer.unmap();
-    buffer
 }

@@ -1,98 +1,24 @@
-//! Reading a report: blocking or async, after the step was submitted.
+//! Reading buffers back, blocking or async.
 
-use std::future::Future;
-use std::sync::PoisonError;
 use std::time::Duration;
 
-use futures_intrusive::channel::shared::{OneshotReceiver, oneshot_channel};
+use super::context::Context;
+use super::guard::{failed, guarded};
+use super::mailbox::{Receiver, mailbox};
+use super::make::staging;
+use crate::Error;
 
-use crate::gpu::context::{guarded, on_one_line};
-use crate::report::Verdict;
-use crate::{Context, Error, GradSet, Report};
-
-/// How long [`GradSet::read_report`] waits.
+/// How long what blocks waits.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What was recorded and what was seen of it.
-#[derive(Debug, Default)]
-pub(crate) struct Reading {
-    /// Steps recorded.
-    pub recorded: u64,
-    /// `recorded` at the last report, and the run that it showed.
-    seen: (u64, u32),
-}
-
-type Mapped = OneshotReceiver<Result<(), wgpu::BufferAsyncError>>;
-
+/// Bytes on their way from the GPU.
+#[derive(Debug)]
 pub(crate) struct Pending {
-    whose: String,
+    context: Context,
+    what: String,
     staging: wgpu::Buffer,
-    mapped: Mapped,
+    mapped: Receiver<Result<(), wgpu::BufferAsyncError>>,
     submission: wgpu::SubmissionIndex,
-}
-
-impl GradSet {
-    /// The report of the latest step that the GPU ran. Submit the encoder of the step first. Blocks until the GPU is
-    /// done with everything submitted so far, at most a minute: for logs and tests, not for every step.
-    ///
-    /// # Errors
-    /// [`Error::NotRun`] if no step ran, or none since the last report although one was recorded; [`Error::Timeout`];
-    /// [`Error::Wgpu`] if the device was lost.
-    pub fn read_report(&self) -> Result<Report, Error> {
-        self.read_report_timeout(PATIENCE)
-    }
-
-    /// [`GradSet::read_report`] with a limit of its own on the time to wait.
-    ///
-    /// # Errors
-    /// As [`GradSet::read_report`].
-    pub fn read_report_timeout(&self, patience: Duration) -> Result<Report, Error> {
-        let (pending, recorded) = self.start_read()?;
-        pending.wait(&self.context, patience)?;
-        pollster::block_on(self.finish_read(pending, recorded))
-    }
-
-    /// [`GradSet::read_report`] without blocking. The copy is submitted at once; the future resolves when the engine's
-    /// own [`wgpu::Device::poll`] or later submissions find it done (on the web, the browser does).
-    ///
-    /// # Errors
-    /// The future's output, as [`GradSet::read_report`] but for the timeout.
-    pub fn read_report_async(&self) -> impl Future<Output = Result<Report, Error>> + use<'_> {
-        let pending = self.start_read();
-        async move {
-            let (pending, recorded) = pending?;
-            self.finish_read(pending, recorded).await
-        }
-    }
-
-    /// The verdict as it is on the GPU, after everything submitted so far. Blocks, as [`GradSet::read_report`].
-    ///
-    /// # Errors
-    /// [`Error::Timeout`]; [`Error::Wgpu`] if the device was lost.
-    pub fn read_verdict(&self) -> Result<Verdict, Error> {
-        let whose = format!("set \"{}\"", self.name);
-        let bytes = read_buffer(&self.context, &whose, &self.report, size_of::<Verdict>() as u64)?;
-        Ok(bytemuck::pod_read_unaligned(&bytes))
-    }
-
-    /// Also how many steps were recorded up to now: those that the report can know of.
-    fn start_read(&self) -> Result<(Pending, u64), Error> {
-        let recorded = self.reading.lock().unwrap_or_else(PoisonError::into_inner).recorded;
-        let whose = format!("set \"{}\"", self.name);
-        Ok((start_copy(&self.context, &whose, &self.report)?, recorded))
-    }
-
-    async fn finish_read(&self, pending: Pending, recorded: u64) -> Result<Report, Error> {
-        let bytes = pending.bytes().await?;
-        let verdict: Verdict = bytemuck::pod_read_unaligned(&bytes[..size_of::<Verdict>()]);
-        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        let (seen_recorded, seen_run) = reading.seen;
-        if verdict.run == seen_run && (verdict.run == 0 || recorded != seen_recorded) {
-            return Err(Error::NotRun { set: self.name.clone() });
-        }
-        reading.seen = (recorded, verdict.run);
-        Ok(Report::decode(&bytes, &self.tensors))
-    }
 }
 
 /// The first `size` bytes of a buffer after everything submitted so far. Blocks.
@@ -113,9 +39,7 @@ pub(crate) fn read_recorded(
     size: u64,
     record: impl FnOnce(&mut wgpu::CommandEncoder, &wgpu::Buffer) -> Result<(), Error>,
 ) -> Result<Vec<u8>, Error> {
-    let pending = start_read(context, whose, size, record)?;
-    pending.wait(context, PATIENCE)?;
-    pollster::block_on(pending.bytes())
+    start_read(context, whose, size, record)?.wait(PATIENCE)
 }
 
 /// Starts reading all of a buffer.
@@ -133,47 +57,44 @@ fn copy_of(
     }
 }
 
-fn start_read(
+/// Starts reading what the commands of `record` leave in the buffer that it is given.
+pub(crate) fn start_read(
     context: &Context,
     whose: &str,
     size: u64,
     record: impl FnOnce(&mut wgpu::CommandEncoder, &wgpu::Buffer) -> Result<(), Error>,
 ) -> Result<Pending, Error> {
     let (device, queue) = (context.device(), context.queue());
-    guarded(device, &format!("{whose}: reading back"), || {
-        let staging = device.create_buffer(&wgpu::BufferDescriptor {
-            label: Some("gradclip readback"),
-            size,
-            usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
-            mapped_at_creation: false,
-        });
+    let what = format!("{whose}: reading back");
+    let (staging, mapped, submission) = guarded(device, &what, || {
+        let staging = staging(device, "gradclip readback", size);
         let mut encoder = device
             .create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("gradclip readback") });
         record(&mut encoder, &staging)?;
         let submission = queue.submit([encoder.finish()]);
-        let (send, mapped) = oneshot_channel();
-        staging.map_async(wgpu::MapMode::Read, .., move |result| {
-            let _ = send.send(result);
-        });
-        Ok(Pending { whose: whose.into(), staging, mapped, submission })
-    })?
+        let (sender, mapped) = mailbox();
+        staging.map_async(wgpu::MapMode::Read, .., move |result| sender.send(result));
+        Ok::<_, Error>((staging, mapped, submission))
+    })??;
+    Ok(Pending { context: context.clone(), what, staging, mapped, submission })
 }
 
 impl Pending {
-    pub fn wait(&self, context: &Context, patience: Duration) -> Result<(), Error> {
-        let poll = context.device().poll(wgpu::PollType::Wait {
+    /// Blocks for at most `patience`.
+    pub fn wait(self, patience: Duration) -> Result<Vec<u8>, Error> {
+        let poll = self.context.device().poll(wgpu::PollType::Wait {
             submission_index: Some(self.submission.clone()),
             timeout: Some(patience),
         });
         match poll {
-            Ok(_) => Ok(()),
-            Err(wgpu::PollError::Timeout) => Err(Error::Timeout { whose: self.whose.clone(), patience }),
+            Ok(_) => pollster::block_on(self.bytes()),
+            Err(wgpu::PollError::Timeout) => Err(Error::Timeout { whose: self.what.clone(), patience }),
             Err(error) => Err(self.error(&error)),
         }
     }
 
-    pub async fn bytes(&self) -> Result<Vec<u8>, Error> {
-        match self.mapped.receive().await {
+    pub async fn bytes(mut self) -> Result<Vec<u8>, Error> {
+        match (&mut self.mapped).await {
             Some(Ok(())) => {}
             Some(Err(error)) => return Err(self.error(&error)),
             None => return Err(self.error(&"the device dropped the request")),
@@ -183,9 +104,6 @@ impl Pending {
     }
 
     fn error(&self, error: &dyn std::fmt::Display) -> Error {
-        Error::Wgpu {
-            what: format!("{}: reading back", self.whose),
-            message: on_one_line(&error.to_string()),
-        }
+        failed(self.context.device(), &self.what, error)
     }
 }

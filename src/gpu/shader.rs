@@ -11,23 +11,21 @@ pub(crate) const THREADS: u32 = 256;
 const EXACT: &str = include_str!("../../shaders/exact.wgsl");
 const TILE: &str = include_str!("../../shaders/tile.wgsl");
 const PARTIAL: &str = include_str!("../../shaders/partial.wgsl");
-/// `struct Verdict` as WGSL text, for kernels of the engine that bind [`GradSet::verdict`](crate::GradSet::verdict).
-pub const VERDICT_WGSL: &str = include_str!("../../shaders/verdict.wgsl");
-/// `fn scaled_gradient(verdict: Verdict, gradient: f32) -> f32` as WGSL text, for kernels that apply the factor themselves:
-/// the gradient times the verdict's factor, rounded once to f32, on every bit what a step stores for an f32 gradient;
-/// 0 where the step is to be skipped. `scaled_gradient_bits` is the same on the bits of f32 numbers, for those who want
-/// subnormals kept by drivers that flush them. Put it after [`VERDICT_WGSL`]. It also defines the structs `R24` and `Wide`
-/// and functions whose names begin with `r24_` and `wide_`, `product_24`, `shift_round` and `multiply_bits`.
-pub const SCALED_WGSL: &str =
-    concat!(include_str!("../../shaders/exact.wgsl"), include_str!("../../shaders/scaled.wgsl"));
+const VERDICT: &str = include_str!("../../shaders/verdict.wgsl");
+const OWN: &str = include_str!("../../shaders/own.wgsl");
+const STEP: &str = include_str!("../../shaders/step.wgsl");
+const CLASSES: &str = include_str!("../../shaders/classes.wgsl");
 const NORM_PARTIALS: &str = include_str!("../../shaders/norm_partials.wgsl");
 const L2: &str = include_str!("../../shaders/norms/l2.wgsl");
 const L1: &str = include_str!("../../shaders/norms/l1.wgsl");
-const LIMIT: &str = include_str!("../../shaders/limit.wgsl");
 const DECIDE: &str = include_str!("../../shaders/decide.wgsl");
 const NORM_FINISH: &str = include_str!("../../shaders/norm_finish.wgsl");
 const NORM_MERGED: &str = include_str!("../../shaders/norm_merged.wgsl");
+const SHARD: &str = include_str!("../../shaders/shard.wgsl");
 const SHARD_LEDGER: &str = include_str!("../../shaders/shard_ledger.wgsl");
+const NORM_JOINED: &str = include_str!("../../shaders/norm_joined.wgsl");
+const AGREE: &str = include_str!("../../shaders/agree.wgsl");
+const GATHER: &str = include_str!("../../shaders/gather.wgsl");
 const LEDGER: &str = include_str!("../../shaders/ledger.wgsl");
 const TENSOR_CLIP: &str = include_str!("../../shaders/tensor_clip.wgsl");
 const TENSOR_NORMS: &str = include_str!("../../shaders/tensor_norms.wgsl");
@@ -38,6 +36,9 @@ const SCALE_UPDATE: &str = include_str!("../../shaders/scale_update.wgsl");
 const WORK: &str = include_str!("../../shaders/factors/work.wgsl");
 const OF_SET: &str = include_str!("../../shaders/factors/of_set.wgsl");
 const OF_TENSOR: &str = include_str!("../../shaders/factors/of_tensor.wgsl");
+const TALLY_NOTHING: &str = include_str!("../../shaders/tally/nothing.wgsl");
+const TALLY_LOST: &str = include_str!("../../shaders/tally/lost.wgsl");
+const LOST_CLEAR: &str = include_str!("../../shaders/lost_clear.wgsl");
 const APPLY: &str = include_str!("../../shaders/apply.wgsl");
 
 /// A kernel, its format, how it reads and writes, and the number of windows that it binds.
@@ -54,6 +55,12 @@ pub enum Kernel {
     ShardLedger,
     /// A merged ledger to a verdict.
     NormMerged,
+    /// Ledgers of several sets of one device to a verdict.
+    NormJoined,
+    /// The verdicts of several sets to one choice: all or none.
+    Agree,
+    /// A number from a buffer of the caller's.
+    Gather,
     /// Partials to a norm per tensor.
     TensorNorms,
     /// Norms of tensors to a factor per tensor.
@@ -66,6 +73,12 @@ pub enum Kernel {
     Apply(Format, Access, u32),
     /// Gradients times the factor of their tensor, and no larger than a value, in place.
     ApplyEach(Format, Access, u32),
+    /// `Apply` that counts what becomes 0 or subnormal.
+    ApplyCounted(Format, Access, u32),
+    /// `ApplyEach` that counts what becomes 0 or subnormal.
+    ApplyEachCounted(Format, Access, u32),
+    /// Clears those counts.
+    LostClear,
 }
 
 impl Kernel {
@@ -77,11 +90,17 @@ impl Kernel {
             Self::NormFinish => "norm_finish",
             Self::ShardLedger => "shard_ledger",
             Self::NormMerged => "norm_merged",
+            Self::NormJoined => "norm_joined",
+            Self::Agree => "agree",
+            Self::Gather => "gather",
+            Self::LostClear => "lost_clear",
             Self::TensorNorms => "tensor_norms",
             Self::TensorFactors => "tensor_factors",
             Self::DeltaNorm(_) => "delta_norm",
             Self::ScaleUpdate => "scale_update",
-            Self::Apply(..) | Self::ApplyEach(..) => "apply",
+            Self::Apply(..) | Self::ApplyEach(..) | Self::ApplyCounted(..) | Self::ApplyEachCounted(..) => {
+                "apply"
+            }
         }
     }
 
@@ -91,20 +110,38 @@ impl Kernel {
         match self {
             Self::NormPartials(format, access, windows) => partials_text(L2, format, access, windows),
             Self::L1Partials(format, access, windows) => partials_text(L1, format, access, windows),
-            Self::NormFinish => [EXACT, PARTIAL, LIMIT, LEDGER, VERDICT_WGSL, DECIDE, NORM_FINISH].concat(),
-            Self::ShardLedger => [EXACT, PARTIAL, LIMIT, LEDGER, SHARD_LEDGER].concat(),
-            Self::NormMerged => [EXACT, PARTIAL, LIMIT, VERDICT_WGSL, DECIDE, NORM_MERGED].concat(),
-            Self::TensorNorms => [EXACT, PARTIAL, LIMIT, LEDGER, TENSOR_CLIP, TENSOR_NORMS].concat(),
+            Self::NormFinish => {
+                [EXACT, PARTIAL, STEP, LEDGER, VERDICT, OWN, CLASSES, DECIDE, NORM_FINISH].concat()
+            }
+            Self::ShardLedger => [EXACT, PARTIAL, STEP, LEDGER, CLASSES, SHARD, SHARD_LEDGER].concat(),
+            Self::NormMerged => [EXACT, PARTIAL, STEP, VERDICT, OWN, CLASSES, DECIDE, NORM_MERGED].concat(),
+            Self::NormJoined => {
+                [EXACT, PARTIAL, STEP, LEDGER, VERDICT, OWN, CLASSES, DECIDE, SHARD, NORM_JOINED].concat()
+            }
+            Self::Agree => [VERDICT, OWN, AGREE].concat(),
+            Self::Gather => [VERDICT, OWN, GATHER].concat(),
+            Self::TensorNorms => {
+                [EXACT, PARTIAL, STEP, LEDGER, VERDICT, OWN, CLASSES, TENSOR_CLIP, TENSOR_NORMS].concat()
+            }
             Self::TensorFactors => {
-                [EXACT, PARTIAL, LIMIT, VERDICT_WGSL, TENSOR_CLIP, TENSOR_FACTORS].concat()
+                [EXACT, PARTIAL, STEP, VERDICT, OWN, CLASSES, TENSOR_CLIP, TENSOR_FACTORS].concat()
             }
             Self::DeltaNorm(format) => [EXACT, format_text(format), DELTA_NORM].concat(),
-            Self::ScaleUpdate => [EXACT, VERDICT_WGSL, SCALER_STATE, SCALE_UPDATE].concat(),
+            Self::ScaleUpdate => [EXACT, VERDICT, OWN, SCALER_STATE, SCALE_UPDATE].concat(),
+            Self::LostClear => LOST_CLEAR.into(),
             Self::Apply(format, access, windows) => {
-                apply_text(&[VERDICT_WGSL, WORK, OF_SET], format, access, windows)
+                apply_text(&[VERDICT, OWN, WORK, OF_SET, TALLY_NOTHING], format, access, windows)
+            }
+            Self::ApplyCounted(format, access, windows) => {
+                apply_text(&[VERDICT, OWN, WORK, OF_SET, TALLY_LOST], format, access, windows)
             }
             Self::ApplyEach(format, access, windows) => {
-                apply_text(&[TENSOR_CLIP, WORK, OF_TENSOR], format, access, windows)
+                let factors = &[VERDICT, OWN, TENSOR_CLIP, WORK, OF_TENSOR, TALLY_NOTHING];
+                apply_text(factors, format, access, windows)
+            }
+            Self::ApplyEachCounted(format, access, windows) => {
+                let factors = &[VERDICT, OWN, TENSOR_CLIP, WORK, OF_TENSOR, TALLY_LOST];
+                apply_text(factors, format, access, windows)
             }
         }
     }

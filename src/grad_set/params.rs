@@ -1,170 +1,161 @@
-//! What a step is told, in a buffer.
+//! What a step is told, as the GPU reads it.
 
-use std::sync::PoisonError;
+use crate::limit::{AnyLimit, Rule};
+use crate::{ClipNorm, ClipValue, Error, Format, Ledger, NormType, Scalar, Unscale, Word};
 
-use crate::clip::Clip;
-use crate::gpu::context::{filled, group, guarded};
-use crate::{ClipNorm, Error, Format, GradScaler, GradSet, Ledger, LossScale, NormType};
+/// Numbers that may come from buffers, in the order of `NUMBER_*` in `step.wgsl`.
+const NUMBERS: usize = 6;
 
-/// Step parameters kept for reuse. Training has one limit and few scales; a schedule moves through them in order.
-const KEPT_STEPS: usize = 16;
-/// Of the parameters of one: limits at the start, the scale (or the merged ledger) 256 bytes later.
-pub(crate) const STEP_BYTES: u64 = 512;
-const SECOND_AT: u64 = 256;
+const IN_PLACE: u32 = 1;
+const SCALE_OF_SCALER: u32 = 2;
+const UPDATED: u32 = 4;
+const CONTINUED: u32 = 8;
 
-/// Scaler (0: none), the bits of the scale, and the limit.
-pub(crate) type StepKey = (u64, u32, LimitUniform);
-
-/// Where the loss scale comes from.
+/// A step as it is recorded.
 #[derive(Clone, Copy)]
-pub(crate) enum ScaleSource<'a> {
-    Value(LossScale),
-    Scaler(&'a GradScaler),
+pub(crate) struct Told<'a> {
+    pub unscale: &'a Unscale,
+    pub limit: &'a AnyLimit,
+    /// The state of the scaler whose step it is, as `Step` kernels bind it.
+    pub scaler: Option<&'a wgpu::BindGroup>,
+    pub in_place: bool,
 }
 
-/// The twin of `struct Limit` in `limit.wgsl`.
+/// The twin of `struct Step` in `step.wgsl`.
 #[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
-pub(crate) struct LimitUniform {
-    max_norm: u32,
-    eps: u32,
-    skip_above: u32,
+#[derive(Debug, Clone, Copy, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+pub(crate) struct StepUniform {
+    numbers: [f32; NUMBERS],
+    from_words: u32,
     norm_type: u32,
-    scope: u32,
-    clip_f32: u32,
-    clip_f16: u32,
-    clip_bf16: u32,
+    rule: u32,
+    flags: u32,
+    clip: [f32; 3],
     ticket: u32,
+    merged_nonfinite: u32,
+    merged_overflow: u32,
+    merged_significand: u32,
+    merged_exponent: i32,
+    joined: u32,
 }
 
-/// The twin of `struct Merged` in `norm_merged.wgsl`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct MergedUniform {
-    scale: u32,
-    nonfinite: u32,
-    overflow: u32,
-    norm_significand: u32,
-    norm_exponent: i32,
-}
+/// The words of a step, by number.
+pub(crate) type Words<'a> = [Option<&'a Word>; NUMBERS];
 
-impl LimitUniform {
-    fn new(clip: Clip, skip_above: Option<f32>) -> Self {
-        let (scope, norm) = match clip {
-            Clip::Norm(norm) => (0, norm),
-            Clip::EachTensor(norm) => (1, Some(norm)),
-            Clip::Value(_) => (2, None),
+impl<'a> Told<'a> {
+    /// Checks what the host knows.
+    pub fn check(&self) -> Result<(), Error> {
+        if self.scaler.is_none() {
+            self.unscale.check()?;
+        } else {
+            self.unscale.divisor.check(|d| d > 0.0 && d.is_finite(), Error::Divisor)?;
+        }
+        self.limit.check()
+    }
+
+    fn numbers(&self) -> [Option<&'a Scalar>; NUMBERS] {
+        let (max_norm, given) = match &self.limit.rule {
+            Rule::None | Rule::Value(_) => (None, None),
+            Rule::Norm(max_norm) | Rule::EachTensor(max_norm) => (Some(max_norm), None),
+            Rule::GivenNorm { norm, max_norm } => (Some(max_norm), Some(norm)),
+            Rule::Coefficient(coefficient) => (None, Some(coefficient)),
         };
-        let (max_norm, eps) = norm.map_or((f32::INFINITY, 0.0), |c| (c.max_norm(), c.eps()));
-        let [clip_f32, clip_f16, clip_bf16] = Format::ALL.map(|format| match clip {
-            Clip::Value(value) => value.within(format).to_bits(),
-            _ => f32::INFINITY.to_bits(),
-        });
-        Self {
-            max_norm: max_norm.to_bits(),
-            eps: eps.to_bits(),
-            skip_above: skip_above.unwrap_or(f32::INFINITY).to_bits(),
-            norm_type: match clip.norm_type() {
-                NormType::Linf => 0,
-                NormType::L1 => 1,
-                NormType::L2 => 2,
-            },
-            scope,
-            clip_f32,
-            clip_f16,
-            clip_bf16,
-            ticket: 0,
-        }
-    }
-}
-
-impl GradSet {
-    /// Parameters travel in a buffer that is written once and never again, so that two steps in one encoder, or two
-    /// encoders submitted in any order, cannot see each other's.
-    pub(crate) fn step_group(
-        &self,
-        scale: ScaleSource<'_>,
-        clip: Clip,
-        skip_above: Option<f32>,
-    ) -> Result<wgpu::BindGroup, Error> {
-        let limit = LimitUniform::new(clip, skip_above);
-        let key = match scale {
-            ScaleSource::Value(scale) => (0, scale.get().to_bits(), limit),
-            ScaleSource::Scaler(scaler) => (scaler.id, 0, limit),
-        };
-        let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, group)) = steps.iter().find(|(k, _)| *k == key) {
-            return Ok(group.clone());
-        }
-        let group = self.scaled_group(&limit, scale)?;
-        if steps.len() == KEPT_STEPS {
-            steps.pop_front();
-        }
-        steps.push_back((key, group.clone()));
-        Ok(group)
+        let scale = self.scaler.is_none().then_some(&self.unscale.scale);
+        let limit = &self.limit;
+        [scale, Some(&self.unscale.divisor), max_norm, Some(&limit.eps), limit.skip_above.as_ref(), given]
     }
 
-    /// The parameters of the first half of a sharded step. Not kept: each has a ticket of its own.
-    pub(crate) fn ledger_group(
-        &self,
-        scale: ScaleSource<'_>,
-        clip: Option<ClipNorm>,
-        ticket: u32,
-    ) -> Result<wgpu::BindGroup, Error> {
-        self.scaled_group(&LimitUniform { ticket, ..LimitUniform::new(Clip::Norm(clip), None) }, scale)
-    }
-
-    fn scaled_group(&self, limit: &LimitUniform, scale: ScaleSource<'_>) -> Result<wgpu::BindGroup, Error> {
-        match scale {
-            ScaleSource::Value(scale) => self.new_step_group(limit, &[scale.get().to_bits(), 0, 0, 0], None),
-            ScaleSource::Scaler(scaler) => self.new_step_group(limit, &[0; 4], Some(scaler.scale_buffer())),
-        }
-    }
-
-    /// The parameters of the second half. Not kept: no two ledgers are the same.
-    pub(crate) fn merged_group(
-        &self,
-        merged: &Ledger,
-        clip: Option<ClipNorm>,
-        skip_above: Option<f32>,
-    ) -> Result<wgpu::BindGroup, Error> {
-        let norm = merged.norm_scaled();
-        let words = MergedUniform {
-            scale: merged.scale().to_bits(),
-            nonfinite: u32::from(merged.found_inf()),
-            overflow: u32::from(merged.overflowing() > 0),
-            norm_significand: norm.significand,
-            norm_exponent: norm.exponent,
-        };
-        let limit = LimitUniform::new(Clip::Norm(clip), skip_above);
-        self.new_step_group(&limit, bytemuck::cast_slice(&[words]), None)
-    }
-
-    /// `second`: what the second binding holds, unless `elsewhere` does.
-    fn new_step_group(
-        &self,
-        limit: &LimitUniform,
-        second: &[u32],
-        elsewhere: Option<wgpu::BufferBinding<'_>>,
-    ) -> Result<wgpu::BindGroup, Error> {
-        let shared = &self.context.shared;
-        let what = format!("set \"{}\": step parameters", self.name);
-        guarded(&shared.device, &what, || {
-            let mut bytes = [0u8; STEP_BYTES as usize];
-            bytes[..size_of::<LimitUniform>()].copy_from_slice(bytemuck::bytes_of(limit));
-            let second: &[u8] = bytemuck::cast_slice(second);
-            bytes[SECOND_AT as usize..][..second.len()].copy_from_slice(second);
-            let buffer = filled(shared, "gradclip step", wgpu::BufferUsages::UNIFORM, &bytes);
-            let part = |offset, size: usize| wgpu::BufferBinding {
-                buffer: &buffer,
-                offset,
-                // Uniform structs are padded to 16 bytes.
-                size: wgpu::BufferSize::new(size.next_multiple_of(16) as u64),
-            };
-            let first = part(0, size_of::<LimitUniform>());
-            let second = elsewhere.unwrap_or(part(SECOND_AT, second.len()));
-            let resources = [first, second].map(wgpu::BindingResource::Buffer);
-            group(shared, &shared.layouts.step, &resources)
+    /// The numbers that come from buffers.
+    pub fn words(&self) -> Words<'a> {
+        self.numbers().map(|number| match number {
+            Some(Scalar::Word(word)) => Some(word),
+            _ => None,
         })
+    }
+
+    pub fn uniform(&self) -> StepUniform {
+        // What a number is where the step has none.
+        const DEFAULTS: [f32; NUMBERS] = [1.0, 1.0, f32::INFINITY, 0.0, f32::INFINITY, 0.0];
+        let numbers = self.numbers();
+        let mut values = DEFAULTS;
+        for (value, number) in values.iter_mut().zip(numbers) {
+            *value = number.and_then(Scalar::value).unwrap_or(*value);
+        }
+        let words = self.words();
+        let from_words = (0..NUMBERS).filter(|&i| words[i].is_some()).fold(0, |bits, i| bits | 1 << i);
+        let clip = Format::ALL.map(|format| match self.limit.rule {
+            // Checked before.
+            Rule::Value(value) => ClipValue::new(value).map_or(f32::INFINITY, |v| v.within(format)),
+            _ => f32::INFINITY,
+        });
+        let under_scaler = if self.scaler.is_some() { SCALE_OF_SCALER | UPDATED } else { 0 };
+        StepUniform {
+            numbers: values,
+            from_words,
+            norm_type: norm_code(self.limit.norm_type),
+            rule: match self.limit.rule {
+                Rule::None | Rule::Norm(_) => 0,
+                Rule::GivenNorm { .. } => 1,
+                Rule::Coefficient(_) => 2,
+                Rule::EachTensor(_) => 3,
+                Rule::Value(_) => 4,
+            },
+            flags: under_scaler | if self.in_place { IN_PLACE } else { 0 },
+            clip,
+            ..bytemuck::Zeroable::zeroed()
+        }
+    }
+}
+
+impl StepUniform {
+    /// A norm of gradients as they are, which changes nothing.
+    pub fn measuring(norm_type: NormType) -> Self {
+        Self {
+            numbers: [1.0, 1.0, f32::INFINITY, 0.0, f32::INFINITY, 0.0],
+            norm_type: norm_code(norm_type),
+            clip: [f32::INFINITY; 3],
+            ..bytemuck::Zeroable::zeroed()
+        }
+    }
+
+    /// The second limit of a step.
+    pub fn continued(clip: ClipNorm) -> Self {
+        let mut uniform = Self::measuring(clip.norm_type());
+        uniform.numbers[2] = clip.max_norm();
+        uniform.numbers[3] = clip.eps();
+        uniform.flags = IN_PLACE | CONTINUED;
+        uniform
+    }
+
+    pub fn with_ticket(self, ticket: u32) -> Self {
+        Self { ticket, ..self }
+    }
+
+    pub fn with_joined(self, sets: usize) -> Self {
+        Self { joined: sets as u32, ..self }
+    }
+
+    /// The second half of a sharded step: what all parts found. Its scale is the ledger's.
+    pub fn with_merged(self, merged: &Ledger) -> Self {
+        let norm = merged.norm_scaled();
+        let mut numbers = self.numbers;
+        numbers[0] = merged.scale();
+        Self {
+            numbers,
+            flags: self.flags & !SCALE_OF_SCALER,
+            merged_nonfinite: u32::from(merged.found_inf()),
+            merged_overflow: u32::from(merged.overflowing() > 0),
+            merged_significand: norm.significand,
+            merged_exponent: norm.exponent,
+            ..self
+        }
+    }
+}
+
+fn norm_code(norm_type: NormType) -> u32 {
+    match norm_type {
+        NormType::Linf => 0,
+        NormType::L1 => 1,
+        NormType::L2 => 2,
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::PlanTensor;
 use crate::slice::Tensor;
-use crate::{Error, TensorSlice};
+use crate::{Error, Role, TensorSlice};
 
 /// Checks every slice and numbers the buffers in order of appearance.
 #[allow(clippy::mutable_key_type, reason = "wgpu compares and hashes a buffer by its identity")]
@@ -15,7 +15,10 @@ pub(crate) fn lay_out(tensors: &[Tensor], slices: &[TensorSlice<'_>]) -> Result<
         check_slice(&tensor.name, slice)?;
         let next = numbers.len();
         let buffer = *numbers.entry(slice.buffer).or_insert(next);
-        layout.push(PlanTensor { buffer, offset: slice.offset, len: slice.len, format: slice.format });
+        layout.push(PlanTensor {
+            role: tensor.role,
+            ..PlanTensor::new(buffer, slice.offset, slice.len, slice.format)
+        });
     }
     let mut order: Vec<usize> = (0..layout.len()).filter(|&t| layout[t].len > 0).collect();
     order.sort_by_key(|&t| (layout[t].buffer, layout[t].offset));
@@ -36,7 +39,7 @@ pub(crate) fn check_set(names: &[String], slices: &[TensorSlice<'_>]) -> Result<
     check_names(names.iter().map(String::as_str))?;
     let named = names.iter().zip(slices);
     let tensors: Vec<Tensor> =
-        named.map(|(name, s)| Tensor { name: name.clone(), len: s.len, format: s.format }).collect();
+        named.map(|(name, s)| Tensor { name: name.clone(), len: s.len, format: s.format, role: Role::default() }).collect();
     lay_out(&tensors, slices).map(drop)
 }
 

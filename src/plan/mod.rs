@@ -6,12 +6,17 @@
 //! any of these cuts.
 
 mod layout;
+mod limits;
 mod tuning;
+mod windows;
 
+pub use limits::PlanLimits;
 pub(crate) use layout::{check_names, check_set, lay_out};
 pub(crate) use tuning::Tuning;
 
-use crate::{Error, Format};
+use windows::{Piece, cut_windows};
+
+use crate::{Error, Format, Role};
 
 /// Words of the table that describe one segment: slot, first word in the window, elements, first tile, tensor, and
 /// the index of the first element in the tensor (low and high word).
@@ -27,91 +32,13 @@ pub const MAX_TILE_WORDS: u32 = 131_072;
 pub const MAX_WINDOWS: u32 = 16;
 /// Storage buffers that the kernels bind for themselves beside the windows.
 pub const OWN_STORAGE_BUFFERS: u32 = 2;
+/// Classes of tiles: the formats, each in every role.
+pub const CLASSES: usize = Format::ALL.len() * Role::ALL.len();
 /// A set holds fewer elements than this, so that its sum of squares fits 128 bits.
 pub const MAX_ELEMENTS: u64 = 1 << 39;
-/// Native backends end a binding at 2^31 - 1 bytes, and Metal's `arrayLength` wraps at 2^32.
-const MAX_WINDOW_BYTES: u64 = (1 << 31) - 1;
-
-/// What a plan must keep to. [`Context::plan_limits`](crate::Context::plan_limits) is right for every engine; smaller
-/// numbers make smaller dispatches and change no result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PlanLimits {
-    /// Largest binding in bytes. Rounded down to a multiple of `window_align`, and capped below 2^31.
-    pub window_bytes: u64,
-    /// Alignment of a binding's offset in bytes.
-    pub window_align: u64,
-    /// Windows bound in one dispatch.
-    pub windows_per_dispatch: u32,
-    /// Workgroups along one dimension of a dispatch; a second dimension is used beyond that.
-    pub groups_per_dimension: u32,
-    /// Elements that one dispatch covers at most (never less than one tile), so that no dispatch runs into a watchdog.
-    pub elements_per_dispatch: u64,
-    /// 32-bit words that one workgroup reads, at most 131072.
-    pub tile_words: u32,
-    /// A window with at least this many full tiles gets dispatches of its own, whose kernels need not choose a window.
-    pub lone_window_tiles: u64,
-}
-
-impl PlanLimits {
-    /// The limits of a device (not the adapter's: the device may have been made with less).
-    #[must_use]
-    pub fn from_device(device: &wgpu::Device) -> Self {
-        Self::from_limits(&device.limits())
-    }
-
-    /// What every WebGPU device offers: 128 MiB a binding at multiples of 256 bytes, 8 storage buffers, 65535
-    /// workgroups.
-    #[must_use]
-    pub fn webgpu() -> Self {
-        Self::from_limits(&wgpu::Limits::default())
-    }
-
-    fn from_limits(limits: &wgpu::Limits) -> Self {
-        Self {
-            window_bytes: limits.max_storage_buffer_binding_size,
-            window_align: u64::from(limits.min_storage_buffer_offset_alignment),
-            // One less than the device reports: Metal keeps a slot for itself.
-            windows_per_dispatch: limits
-                .max_storage_buffers_per_shader_stage
-                .saturating_sub(OWN_STORAGE_BUFFERS + 1)
-                .min(MAX_WINDOWS),
-            groups_per_dimension: limits.max_compute_workgroups_per_dimension,
-            elements_per_dispatch: 1 << 28,
-            tile_words: 16_384,
-            lone_window_tiles: 4096,
-        }
-    }
-
-    fn check(&self) -> Result<Self, Error> {
-        // A word is bound whole.
-        let window_align = self.window_align.div_ceil(4).max(1).saturating_mul(4);
-        let window_bytes = self.window_bytes.min(MAX_WINDOW_BYTES) / window_align * window_align;
-        for (name, value) in [
-            ("window_bytes", window_bytes),
-            ("windows_per_dispatch", u64::from(self.windows_per_dispatch)),
-            ("groups_per_dimension", u64::from(self.groups_per_dimension)),
-            ("elements_per_dispatch", self.elements_per_dispatch),
-            ("tile_words", u64::from(self.tile_words)),
-        ] {
-            if value == 0 {
-                return Err(Error::ZeroLimit { limit: name });
-            }
-        }
-        Ok(Self {
-            window_bytes,
-            window_align,
-            tile_words: self.tile_words.min(MAX_TILE_WORDS),
-            windows_per_dispatch: self.windows_per_dispatch.min(MAX_WINDOWS),
-            // The kernels number workgroups in 32 bits.
-            groups_per_dimension: self.groups_per_dimension.min(65_535),
-            ..*self
-        })
-    }
-}
-
 /// One tensor as the planner sees it. The caller has checked offset, size and overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct PlanTensor {
     /// Which buffer, as the caller numbers them.
     pub buffer: usize,
@@ -121,9 +48,23 @@ pub struct PlanTensor {
     pub len: u64,
     /// How they are stored.
     pub format: Format,
+    /// What a step does with them.
+    pub role: Role,
 }
 
 impl PlanTensor {
+    /// A tensor that is counted in the norm and scaled.
+    #[must_use]
+    pub fn new(buffer: usize, offset: u64, len: u64, format: Format) -> Self {
+        Self { buffer, offset, len, format, role: Role::default() }
+    }
+
+    /// The same with another role.
+    #[must_use]
+    pub fn with_role(self, role: Role) -> Self {
+        Self { role, ..self }
+    }
+
     /// One past the last byte that belongs to the tensor's words.
     #[must_use]
     pub fn end(&self) -> u64 {
@@ -133,6 +74,7 @@ impl PlanTensor {
 
 /// A range of a buffer that is bound at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Window {
     /// Which buffer, as the caller numbers them.
     pub buffer: usize,
@@ -144,6 +86,7 @@ pub struct Window {
 
 /// The part of a tensor that one dispatch reaches through one window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Segment {
     /// Which tensor, in the caller's order.
     pub tensor: usize,
@@ -178,9 +121,12 @@ impl Access {
 
 /// One `dispatch_workgroups` call of each kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Dispatch {
     /// The format of all its segments.
     pub format: Format,
+    /// What a step does with them.
+    pub role: Role,
     /// How they are read and written.
     pub access: Access,
     /// Indices into [`Plan::windows`]; the position is the slot.
@@ -195,30 +141,20 @@ pub struct Dispatch {
 
 /// What a set of tensors compiles to.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Plan {
     /// Every range that is bound. Two windows of one buffer never overlap.
     pub windows: Vec<Window>,
     /// All segments, by rising tile.
     pub segments: Vec<Segment>,
-    /// All dispatches, f32 before f16 before bf16, and of a format quads before words.
+    /// All dispatches, f32 before f16 before bf16, of a format by role, and of these quads before words.
     pub dispatches: Vec<Dispatch>,
     /// Tiles in all.
     pub tiles: u32,
-    /// First tile that is not f32, and first that is bf16.
-    pub format_starts: [u32; 2],
+    /// Where the classes of tiles start, each a role of a format, in the order of dispatches; the first starts at 0.
+    pub class_starts: [u32; CLASSES - 1],
     /// Words of a full tile.
     pub tile_words: u32,
-}
-
-/// A piece of a tensor inside one window.
-#[derive(Clone, Copy)]
-struct Piece {
-    tensor: usize,
-    window: usize,
-    word: u64,
-    words: u64,
-    element: u64,
-    len: u64,
 }
 
 impl Plan {
@@ -238,16 +174,20 @@ impl Plan {
             segments: Vec::new(),
             dispatches: Vec::new(),
             tiles: 0,
-            format_starts: [0; 2],
+            class_starts: [0; CLASSES - 1],
             tile_words: limits.tile_words,
         };
-        for (i, format) in Format::ALL.into_iter().enumerate() {
+        let classes = Format::ALL.into_iter().flat_map(|format| Role::ALL.map(|role| (format, role)));
+        for (i, (format, role)) in classes.enumerate() {
             for access in Access::ALL {
-                let of_format = pieces.iter().filter(|p| tensors[p.tensor].format == format);
-                let parts = of_format.filter_map(|p| p.part(&tensors[p.tensor], access, &limits));
-                plan.pack(&parts.collect::<Vec<_>>(), (format, access), &limits)?;
+                let class = pieces.iter().filter(|p| {
+                    let tensor = &tensors[p.tensor];
+                    (tensor.format, tensor.role) == (format, role)
+                });
+                let parts = class.filter_map(|p| p.part(&tensors[p.tensor], access, &limits));
+                plan.pack(&parts.collect::<Vec<_>>(), (format, role, access), &limits)?;
             }
-            if let Some(start) = plan.format_starts.get_mut(i) {
+            if let Some(start) = plan.class_starts.get_mut(i) {
                 *start = plan.tiles;
             }
         }
@@ -258,7 +198,7 @@ impl Plan {
     fn pack(
         &mut self,
         pieces: &[Piece],
-        (format, access): (Format, Access),
+        (format, role, access): (Format, Role, Access),
         limits: &PlanLimits,
     ) -> Result<(), Error> {
         let tile_words = u64::from(limits.tile_words);
@@ -283,6 +223,7 @@ impl Plan {
                 if !open {
                     self.dispatches.push(Dispatch {
                         format,
+                        role,
                         access,
                         windows: Vec::new(),
                         first_tile: self.tiles,
@@ -349,67 +290,4 @@ impl Plan {
     pub fn tiles_at(&self) -> u32 {
         (self.segments.len() * SEGMENT_WORDS) as u32
     }
-}
-
-impl Piece {
-    /// What of the piece is reached in one way. A tensor's quads come before its rest, so that its tiles rise with its
-    /// elements.
-    fn part(&self, tensor: &PlanTensor, access: Access, limits: &PlanLimits) -> Option<Self> {
-        let per_word = tensor.format.per_word();
-        // Windows start at multiples of `window_align`, and go on where another ended.
-        let aligned = tensor.offset.is_multiple_of(16)
-            && limits.window_align.is_multiple_of(16)
-            && limits.tile_words.is_multiple_of(4);
-        // A word with half an element is no whole one.
-        let quads = if aligned { self.len / per_word / 4 * 4 } else { 0 };
-        let ragged = quads < self.words && tensor.format.words(tensor.len) < RAGGED_WORDS;
-        let quads = if ragged { 0 } else { quads };
-        let part = match access {
-            Access::Quads => Self { words: quads, len: self.len.min(quads * per_word), ..*self },
-            Access::Words => Self {
-                word: self.word + quads,
-                words: self.words - quads,
-                element: self.element + quads * per_word,
-                len: self.len - quads * per_word,
-                ..*self
-            },
-        };
-        (part.words > 0).then_some(part)
-    }
-}
-
-/// Covers each buffer's tensors with windows from its lowest offset up, cutting a tensor where a window is full.
-fn cut_windows(tensors: &[PlanTensor], limits: &PlanLimits) -> (Vec<Window>, Vec<Piece>) {
-    let mut order: Vec<usize> = (0..tensors.len()).filter(|&t| tensors[t].len > 0).collect();
-    order.sort_by_key(|&t| (tensors[t].buffer, tensors[t].offset));
-    let mut windows: Vec<Window> = Vec::new();
-    let mut pieces = Vec::with_capacity(order.len());
-    for index in order {
-        let tensor = &tensors[index];
-        let (mut at, end) = (tensor.offset, tensor.end());
-        while at < end {
-            let fits = windows.last().is_some_and(|w| {
-                w.buffer == tensor.buffer && at < w.offset.saturating_add(limits.window_bytes)
-            });
-            if !fits {
-                let offset = at / limits.window_align * limits.window_align;
-                windows.push(Window { buffer: tensor.buffer, offset, size: 0 });
-            }
-            let Some(window) = windows.last_mut() else { break };
-            let stop = end.min(window.offset.saturating_add(limits.window_bytes));
-            window.size = stop - window.offset;
-            let element = (at - tensor.offset) / 4 * tensor.format.per_word();
-            let words = (stop - at) / 4;
-            pieces.push(Piece {
-                tensor: index,
-                window: windows.len() - 1,
-                word: (at - windows[windows.len() - 1].offset) / 4,
-                words,
-                element,
-                len: (tensor.len - element).min(words * tensor.format.per_word()),
-            });
-            at = stop;
-        }
-    }
-    (windows, pieces)
 }
