@@ -3,7 +3,7 @@
 use core::cmp::Ordering;
 
 use super::arithmetic as exact;
-use super::norm_partials::{CELL_BITS, LOWEST_L1_UNIT, LOWEST_UNIT, Ledger};
+use super::norm_partials::{CELL_BITS, F16_L1_PLACE, F16_PLACE, LOWEST_L1_UNIT, LOWEST_UNIT, Ledger};
 use crate::{ClipNorm, LossScale, R24};
 
 /// R24(1 / `scale`).
@@ -13,21 +13,33 @@ pub fn inverse(scale: LossScale) -> R24 {
     R24::from_f32(scale.get()).and_then(|scale| exact::div(R24::ONE, scale)).unwrap_or(R24::ONE)
 }
 
-/// `(v, e)` such that `v * 2^e` is the sum of four cells: the highest that is not zero, but at least cell 0, and
-/// the three below it. Lower cells are ignored.
+/// `(v, e)` such that `v * 2^e` is the sum of four cells and of f16, for a ledger of squares. The cells are the highest that
+/// is not zero, or that the sum of f16 reaches, but at least cell 0, and the three below it. Lower cells are ignored, and
+/// so is what of the sum of f16 lies below the unit of the last.
 ///
 /// The sum is exact while the highest cell is under 2^60, which takes 2^38 elements to reach. Above that it is
 /// jammed, as [`exact`] explains, and its root still rounds like that of the exact sum.
 #[must_use]
 pub fn sum_of_squares(ledger: &Ledger) -> (u128, i32) {
-    let Some(top) = ledger.cells.iter().rposition(|&sum| sum != 0) else {
+    sum(ledger, LOWEST_UNIT, F16_PLACE)
+}
+
+fn sum(ledger: &Ledger, lowest_unit: i32, f16_place: u32) -> (u128, i32) {
+    let Some(top) = ledger.top(f16_place) else {
         return (0, 0);
     };
     // Index 3 is cell 0. An index is under 27, so the cast keeps it.
     let low = top.max(3) - 3;
-    let exponent = LOWEST_UNIT + (CELL_BITS * low as u32).cast_signed();
+    let place = CELL_BITS * low as u32;
+    let exponent = lowest_unit + place.cast_signed();
     let [c0, c1, c2, c3] = [0, 1, 2, 3].map(|i| u128::from(ledger.cells[low + i]));
-    let lower = (c2 << (2 * CELL_BITS)) + (c1 << CELL_BITS) + c0;
+    // Below 2^88, since its leading bit is in the highest cell or below.
+    let f16 = match place.checked_sub(f16_place) {
+        Some(by) => ledger.f16.checked_shr(by).unwrap_or(0),
+        // Only a sum of 0 lies so low.
+        None => ledger.f16.checked_shl(f16_place - place).unwrap_or(0),
+    };
+    let lower = (c2 << (2 * CELL_BITS)) + (c1 << CELL_BITS) + c0 + f16;
     if c3 < 1 << 60 {
         return ((c3 << (3 * CELL_BITS)) + lower, exponent);
     }
@@ -45,14 +57,14 @@ pub fn norm(ledger: &Ledger, inverse: R24) -> R24 {
     exact::mul(exact::sqrt(sum, exponent), inverse)
 }
 
-/// The L1 norm of the unscaled gradients: R24(R24(sum of magnitudes) * `inverse`). As of squares, the highest cell
-/// that is not zero and the three below it count.
+/// The L1 norm of the unscaled gradients: R24(R24(sum of magnitudes) * `inverse`). As of squares, four cells and the sum of
+/// f16 count.
 ///
 /// `ledger` is one of magnitudes ([`l1_ledger`](super::norm_partials::l1_ledger)).
 #[must_use]
 pub fn l1_norm(ledger: &Ledger, inverse: R24) -> R24 {
-    let (sum, exponent) = sum_of_squares(ledger);
-    exact::mul(exact::round(sum, exponent - LOWEST_UNIT + LOWEST_L1_UNIT), inverse)
+    let (sum, exponent) = sum(ledger, LOWEST_L1_UNIT, F16_L1_PLACE);
+    exact::mul(exact::round(sum, exponent), inverse)
 }
 
 /// The Linf norm of the unscaled gradients: R24(`largest` * `inverse`), `largest` being the largest magnitude
@@ -86,6 +98,7 @@ pub fn factor(coefficient: R24, inverse: R24) -> R24 {
 mod tests {
     use super::*;
     use crate::exact::norm_partials::CELLS;
+    use crate::exact::testing::Lcg;
 
     fn ledger(cells: &[(usize, u64)]) -> Ledger {
         let mut ledger = Ledger::default();
@@ -139,6 +152,37 @@ mod tests {
         assert_eq!(sum(&[tie[0], tie[1], 0x3380_0000]), r24(16_777_218.0));
     }
 
+    /// The sum of f16 in units of the lowest of four cells, by the definition: a quotient, rounded down.
+    #[test]
+    fn the_sum_of_f16_is_cut_once() {
+        let mut random = Lcg::new(12);
+        for round in 0..20_000 {
+            let (mut ledger, l1) = (Ledger::default(), round % 2 == 1);
+            ledger.f16 =
+                (u128::from(random.next_u64()) << 64 | u128::from(random.next_u64())) >> random.below(128);
+            let cell = random.below(27) as usize;
+            ledger.cells[cell] = u64::from(random.below(3));
+            let (unit, offset) = if l1 { (-24, -127) } else { (-48, -254) };
+            let leading = ledger.f16.checked_ilog2().map(|bit| (bit.cast_signed() + unit - offset) / 22);
+            let live = (ledger.cells[cell] != 0).then_some(cell as i32 - 3);
+            let Some(top) = leading.max(live) else { continue };
+            let lowest = top.max(0) - 3;
+            let by = 22 * lowest + offset - unit;
+            let cut = if by < 0 {
+                ledger.f16.checked_shl(by.unsigned_abs()).unwrap_or(0)
+            } else {
+                ledger.f16.checked_shr(by.cast_unsigned()).unwrap_or(0)
+            };
+            let digit = match cell as i32 - 3 - lowest {
+                above @ 0..=3 => u128::from(ledger.cells[cell]) << (22 * above),
+                _ => 0,
+            };
+            let want = (cut + digit, 22 * lowest + offset);
+            let got = if l1 { sum(&ledger, LOWEST_L1_UNIT, F16_L1_PLACE) } else { sum_of_squares(&ledger) };
+            assert_eq!(got, want, "{ledger:?}");
+        }
+    }
+
     #[test]
     fn full_cells_lose_nothing_that_matters() {
         // 2^60 in cell 11, in units of 2^-12, is 2^48.
@@ -146,7 +190,7 @@ mod tests {
             let want = R24 { significand: 1 << 23, exponent: exponent - 23 };
             assert_eq!(norm(&ledger(&[(14, sum)]), R24::ONE), want);
         }
-        let (sum, exponent) = sum_of_squares(&Ledger { cells: [u64::MAX; CELLS] });
+        let (sum, exponent) = sum_of_squares(&Ledger { cells: [u64::MAX; CELLS], f16: 0 });
         // The exact sum, a 131-bit number, without its lowest 22 bits.
         let quotient = u128::from(u64::MAX) * ((1 << 44) + (1 << 22) + 1) + (u128::from(u64::MAX) >> 22);
         assert_eq!((sum, exponent), (quotient | 1, LOWEST_UNIT + 22 * 24));

@@ -1,6 +1,6 @@
 //! A ledger as a serde type.
 
-use crate::ledger::{CELLS, CELLS_AT, TAG, refuse, squared, tag};
+use crate::ledger::{CELLS, CELLS_AT, F16_AT, F16_WORDS, TAG, f16_words, refuse, squared, tag};
 use crate::{Error, Ledger, NormType};
 
 /// The ledger with names.
@@ -19,6 +19,8 @@ pub(crate) struct Form {
     overflowing: u64,
     limit: u64,
     cells: [u64; CELLS],
+    /// Of 32 bits each, lowest first.
+    f16: [u64; F16_WORDS],
     checksum: u64,
 }
 
@@ -40,6 +42,7 @@ impl From<Ledger> for Form {
             overflowing: ledger.overflowing(),
             limit: ledger.to_words()[CELLS_AT - 1],
             cells: *ledger.cells(),
+            f16: f16_words(ledger.f16()),
             checksum: ledger.to_words()[Ledger::WORDS - 1],
         }
     }
@@ -61,6 +64,7 @@ impl TryFrom<Form> for Ledger {
         words[8] = squared(form.scale.to_bits()).wrapping_mul(form.parts);
         words[CELLS_AT - 1] = form.limit;
         words[CELLS_AT..][..CELLS].copy_from_slice(&form.cells);
+        words[F16_AT..][..F16_WORDS].copy_from_slice(&form.f16);
         words[Self::WORDS - 1] = form.checksum;
         Self::from_words(&words)
     }
