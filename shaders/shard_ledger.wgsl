@@ -12,6 +12,8 @@ struct Shard {
     // Digit sums of four cells, highest first: low and high words.
     low: vec4<u32>,
     high: vec4<u32>,
+    // The whole sum of f16, highest word first.
+    f16: vec4<u32>,
     // Counts of NaN, +inf and -inf.
     count_low: vec4<u32>,
     count_high: vec4<u32>,
@@ -41,23 +43,30 @@ fn main(@builtin(local_invocation_index) lane: u32) {
     }
     workgroupBarrier();
     var sum = Sum(0u, vec4<u32>(0u), vec4<u32>(0u));
+    var f16 = sum;
     var count_low = vec4<u32>(0u);
     var count_high = vec4<u32>(0u);
     for (var tile = lane; tile < source.tile_count; tile += THREADS) {
         let part = partials[tile];
         if part.largest < NONFINITE {
-            let format = u32(tile >= source.first_f16) + u32(tile >= source.first_bf16);
+            let format = format_of(tile);
             atomicMax(&largest[format], part.largest);
-            sum = add_tile(sum, part, limit.norm_type);
+            if format == 1u {
+                f16 = add_f16_tile(f16, part);
+            } else {
+                sum = add_tile(sum, part, limit.norm_type);
+            }
         }
         let counts = vec4<u32>(part.nan, part.pos_inf, part.neg_inf, 0u);
         count_low += counts;
         count_high += vec4<u32>(count_low < counts);
     }
-    let top = add_up(lane, sum);
+    let all_f16 = add_up_f16(lane, f16);
+    let all_sum = add_up(lane, sum);
     if lane == 0u {
-        shard.low = low[0];
-        shard.high = high[0];
+        shard.low = all_sum.low;
+        shard.high = all_sum.high;
+        shard.f16 = all_f16;
     }
     workgroupBarrier();
     low[lane] = count_low;
@@ -68,7 +77,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
         shard.count_high = high[0];
         shard.ticket = limit.ticket;
         shard.scale = loss_scale.x;
-        shard.top = top;
+        shard.top = all_sum.top;
         let inverse = r24_div(R24_ONE, r24_from_bits(loss_scale.x));
         shard.overflow = u32(
             multiply_bits(atomicLoad(&largest[0]), inverse) >= OVERFLOW[0]
@@ -76,4 +85,8 @@ fn main(@builtin(local_invocation_index) lane: u32) {
                 || multiply_bits(atomicLoad(&largest[2]), inverse) >= OVERFLOW[2],
         );
     }
+}
+
+fn format_of(tile: u32) -> u32 {
+    return u32(tile >= source.first_f16) + u32(tile >= source.first_bf16);
 }

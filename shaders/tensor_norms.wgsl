@@ -40,22 +40,37 @@ fn main(
     }
     workgroupBarrier();
     let range = ranges[tensor];
+    let format = format_of(range.first_tile);
+    let is_f16 = format == 1u;
     var sum = Sum(0u, vec4<u32>(0u), vec4<u32>(0u));
     for (var tile = lane; tile < range.tile_count + range.rest_count; tile += THREADS) {
         let rest = range.rest_tile + tile - range.tile_count;
         let part = partials[select(range.first_tile + tile, rest, tile >= range.tile_count)];
         atomicMax(&tensor_largest, part.largest);
-        sum = add_tile(sum, part, limit.norm_type);
+        if is_f16 {
+            sum = add_f16_tile(sum, part);
+        } else {
+            sum = add_tile(sum, part, limit.norm_type);
+        }
     }
-    let top = add_up(lane, sum);
+    var all = add_up(lane, sum);
     if lane == 0u {
         let largest = atomicLoad(&tensor_largest);
         let inverse = r24_div(R24_ONE, r24_from_bits(loss_scale.x));
-        let norm = r24_mul(norm_scaled(top, limit.norm_type, largest), inverse);
+        var f16 = vec4<u32>(0u);
+        if is_f16 {
+            f16 = whole_sum(all.low, all.high);
+            all = Sum(0u, vec4<u32>(0u), vec4<u32>(0u));
+        }
+        let norm = r24_mul(norm_scaled(all, f16, limit.norm_type, largest), inverse);
         clips[tensor].norm_significand = select(norm.significand, NO_NORM, largest >= NONFINITE);
         clips[tensor].norm_exponent = norm.exponent;
         clips[tensor].largest = largest;
         clips[tensor].run = 0u;
-        clips[tensor].format = u32(range.first_tile >= info.first_f16) + u32(range.first_tile >= info.first_bf16);
+        clips[tensor].format = format;
     }
+}
+
+fn format_of(tile: u32) -> u32 {
+    return u32(tile >= info.first_f16) + u32(tile >= info.first_bf16);
 }

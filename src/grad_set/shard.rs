@@ -18,6 +18,8 @@ use crate::{ClipNorm, Error, GradSet, Ledger, LossScale};
 pub(crate) struct Shard {
     low: [u32; 4],
     high: [u32; 4],
+    /// Highest word first.
+    f16: [u32; 4],
     count_low: [u32; 4],
     count_high: [u32; 4],
     ticket: u32,
@@ -236,6 +238,7 @@ impl Shard {
         for (sum, digits) in window.zip(digits.into_iter().rev()) {
             *sum = digits;
         }
+        sums.f16 = self.f16.iter().fold(0, |sum, &word| sum << 32 | u128::from(word));
         Ok(Ledger::of_part(Part {
             clip,
             scale: LossScale::new(self.scale)?,
