@@ -56,11 +56,8 @@ fn main(
         let most_pair = max(most.xy, most.zw);
         let peak = widen_any(max(most_pair.x, most_pair.y));
         largest = max(largest, peak);
-        if by_hand(sums, peak) {
-            left |= bit;
-        } else {
-            sums = add_block(sums, block, peak);
-        }
+        left |= select(0u, bit, by_hand(sums, peak));
+        sums = add_block(sums, block, peak);
         bit = bit << 1u;
     }
     for (; left != 0u; left &= left - 1u) {
@@ -119,11 +116,6 @@ fn main(
             atomicLoad(&tile_first),
         );
     }
-}
-
-// Stops the compiler from merging a rounded product with what follows.
-fn fence(v: vec4<f32>) -> vec4<f32> {
-    return bitcast<vec4<f32>>(bitcast<vec4<u32>>(v) ^ vec4<u32>(dispatch.zero));
 }
 
 // One element, whatever it is.

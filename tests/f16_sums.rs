@@ -86,7 +86,7 @@ fn sixteen_million_of_the_largest_and_the_least() {
     }
 }
 
-/// A thread has 16 words of a block, four in each lane of its accumulators: words 1024 apart.
+/// Four words of a thread's block, 1024 apart, go into its accumulators one after the other.
 #[test]
 fn every_number_fills_an_accumulator() {
     let numbers: Vec<u16> = (0..0x7c00).collect();

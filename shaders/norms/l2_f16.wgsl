@@ -6,22 +6,17 @@
 // its last bit, 2^19 of the next.
 
 struct Held {
-    h0: vec4<f32>,
-    h1: vec4<f32>,
-    h2: vec4<f32>,
-    h3: vec4<f32>,
+    h0: f32,
+    h1: f32,
+    h2: f32,
+    h3: f32,
 }
 
 // 2^35, 1.5 * 2^15, 1.5 * 2^-5, 1.5 * 2^-25.
-const EMPTY = Held(
-    vec4<f32>(34359738368.0),
-    vec4<f32>(49152.0),
-    vec4<f32>(0.046875),
-    vec4<f32>(4.4703483581542969e-8),
-);
+const EMPTY = Held(34359738368.0, 49152.0, 0.046875, 4.4703483581542969e-8);
 
 // All is exact but the sums that are fenced. Without the fence a compiler may find that what was rounded off is 0.
-fn put(held: Held, x: vec4<f32>) -> Held {
+fn put(held: Held, x: f32) -> Held {
     let v = fence(x * x);
     let s0 = fence(held.h0 + v);
     let r1 = v - (s0 - held.h0);
@@ -32,8 +27,8 @@ fn put(held: Held, x: vec4<f32>) -> Held {
     return Held(s0, s1, s2, held.h3 + r3);
 }
 
-// What four lanes hold: their bits, without those of empty ones.
+// What they hold, in units of their last bits: the bits of each, without those of an empty one.
 fn taken(held: Held) -> vec4<u32> {
-    let empty = vec4<u32>(0x44000000u, 0x1d000000u, 0xf5000000u, 0xcd000000u);
-    return vec4<u32>(lanes(held.h0), lanes(held.h1), lanes(held.h2), lanes(held.h3)) - empty;
+    let bits = bitcast<vec4<u32>>(vec4<f32>(held.h0, held.h1, held.h2, held.h3));
+    return bits - vec4<u32>(0x51000000u, 0x47400000u, 0x3d400000u, 0x33400000u);
 }

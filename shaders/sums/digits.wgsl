@@ -22,7 +22,11 @@ fn by_hand(sums: Sums, peak: u32) -> bool {
     return peak >= NONFINITE || (raise(sums, peak).top <= LOW_CELLS && peak != 0u);
 }
 
+// Adds a block, unless it has to be taken by hand.
 fn add_block(sums: Sums, block: Block, peak: u32) -> Sums {
+    if by_hand(sums, peak) {
+        return sums;
+    }
     var next = raise(sums, peak);
     let unit = bitcast<f32>((254u - CELL_BINADES * next.top) << 23u);
     for (var half = 0u; half < ELEMENTS_PER_WORD; half += 1u) {
@@ -58,6 +62,11 @@ fn add_one(sums: Sums, magnitude: u32) -> Sums {
 // The digits of the tile's window, from its largest magnitude.
 fn digits_of(sums: Sums, tile_max: u32) -> vec4<u32> {
     return raise(sums, tile_max).digits;
+}
+
+// Stops the compiler from merging a rounded product with what follows.
+fn fence(v: vec4<f32>) -> vec4<f32> {
+    return bitcast<vec4<f32>>(bitcast<vec4<u32>>(v) ^ vec4<u32>(dispatch.zero));
 }
 
 // The terms of four magnitudes in units of a cell (`unit` turns its magnitudes into 1 to 2^CELL_BINADES), below 2^22.

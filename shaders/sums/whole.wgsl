@@ -12,27 +12,36 @@ fn by_hand(sums: Sums, peak: u32) -> bool {
     return peak >= NONFINITE;
 }
 
-// Eight terms for each of the four lanes of each accumulator, which is what they have room for.
+// Adds a block also where something in it is nonfinite: no branch is cheaper than one, and the tile's sums mean nothing then.
 fn add_block(sums: Sums, block: Block, peak: u32) -> Sums {
+    var columns = sums.columns;
+    columns += eight(vec4<u32>(block.a.x, block.b.x, block.c.x, block.d.x));
+    columns += eight(vec4<u32>(block.a.y, block.b.y, block.c.y, block.d.y));
+    columns += eight(vec4<u32>(block.a.z, block.b.z, block.c.z, block.d.z));
+    columns += eight(vec4<u32>(block.a.w, block.b.w, block.c.w, block.d.w));
+    return Sums(columns);
+}
+
+// The terms of four words, which is what accumulators have room for. One after the other: accumulators for all sixteen words
+// at once would not fit registers.
+fn eight(words: vec4<u32>) -> vec4<u32> {
+    let lower = bitcast<vec4<f32>>(widen(unsigned(words, 0u)));
+    let upper = bitcast<vec4<f32>>(widen(unsigned(words, 1u)));
     var held = EMPTY;
-    for (var half = 0u; half < ELEMENTS_PER_WORD; half += 1u) {
-        held = put(held, magnitudes(block.a, half));
-        held = put(held, magnitudes(block.b, half));
-        held = put(held, magnitudes(block.c, half));
-        held = put(held, magnitudes(block.d, half));
-    }
-    return Sums(sums.columns + taken(held));
+    held = put(held, lower.x);
+    held = put(held, lower.y);
+    held = put(held, lower.z);
+    held = put(held, lower.w);
+    held = put(held, upper.x);
+    held = put(held, upper.y);
+    held = put(held, upper.z);
+    held = put(held, upper.w);
+    return taken(held);
 }
 
-fn magnitudes(words: vec4<u32>, half: u32) -> vec4<f32> {
-    return bitcast<vec4<f32>>(widen(unsigned(words, half)));
-}
-
-// The bits of an accumulator's four lanes, added up. They are those of what it was empty with, and what it holds in units of
-// its last bit.
-fn lanes(v: vec4<f32>) -> u32 {
-    let bits = bitcast<vec4<u32>>(v);
-    return (bits.x + bits.y) + (bits.z + bits.w);
+// Stops the compiler from reordering a rounded sum with what follows.
+fn fence(v: f32) -> f32 {
+    return bitcast<f32>(bitcast<u32>(v) ^ dispatch.zero);
 }
 
 // A block is taken by hand for something nonfinite only, and then the tile's sums mean nothing.

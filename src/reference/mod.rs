@@ -8,10 +8,13 @@
 //!
 //! 1. **Finite test** ([`census`](norm_partials::census)). All exponent bits set is nonfinite. One such element in
 //!    any tensor ends the step: no byte changes, no norm is reported.
-//! 2. **Squares** ([`Ledger`](norm_partials::Ledger)). R24(x * x) of every element x, as 22-bit digits in 27 cells.
-//!    The sum of a cell is an integer, so the order of additions cannot matter.
+//! 2. **Squares** ([`Ledger`](norm_partials::Ledger)). R24(x * x) of every f32 and bf16 element x, as 22-bit digits in 27
+//!    cells. The sum of a cell is an integer, so the order of additions cannot matter. Squares of f16 are multiples of 2^-48
+//!    below 2^32, and are added up whole, as one integer S.
 //! 3. **Norm** ([`norm`](norm_finish::norm)). V is the sum of the highest cell that is not zero and the three below
-//!    it, inv = R24(1 / scale), and the norm is R24(R24(sqrt(V)) * inv).
+//!    it, inv = R24(1 / scale), and the norm is R24(R24(sqrt(V)) * inv). If the leading bit of S lies in a higher cell,
+//!    (floor(log2 S) + 254) / 22 rounded down, that is the highest. S is rounded down once, to a multiple of the unit of the
+//!    lowest of the four cells, and added to V.
 //! 4. **Coefficient** ([`coefficient`](norm_finish::coefficient)). 1 if norm <= `max_norm`, else
 //!    R24(`max_norm` / R24(norm + `eps`)).
 //! 5. **Factor** ([`factor`](norm_finish::factor)). R24(coefficient * inv). If it is 1, nothing is written.
@@ -22,7 +25,8 @@
 //!
 //! 3a. **L1** ([`l1_norm`](norm_finish::l1_norm)). |x| of every element, which has 24 bits, in the same 22-bit digits;
 //!     nothing is rounded. The cell of x is its biased exponent over 22, rounded down, and the unit of cell c is
-//!     2^(22c - 127); cells run from -1 to 11. V as above, and the norm is R24(R24(V) * inv).
+//!     2^(22c - 127); cells run from -1 to 11. Of f16 the sum S is whole, in units of 2^-24, and its cell
+//!     (floor(log2 S) + 127) / 22, rounded down. V as above, and the norm is R24(R24(V) * inv).
 //! 3b. **Linf** ([`linf_norm`](norm_finish::linf_norm)). R24(max|x| * inv).
 //! 4a. **Per tensor** ([`step_per_tensor`]). 3 to 6 for each tensor by itself. The tests of 1 and 6 hold for all: one
 //!     element ends the step.
