@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 pub mod adapters;
 #[path = "../../examples/conformance/cases.rs"]
 pub mod cases;
+pub mod example;
 #[path = "../../examples/conformance/limit.rs"]
 pub mod limit;
 #[path = "../../examples/conformance/runner.rs"]
