@@ -1,6 +1,10 @@
-//! All of `steps.json` and `clips.json` on every adapter, through the conformance runner's own code.
+//! All of `steps.json` and `clips.json` on every adapter, through the conformance runner's own code; and what it refuses
+//! to read.
 
 mod common;
+
+#[path = "conformance/case_files.rs"]
+mod case_files;
 
 use common::limit::Limit;
 use common::{adapters, cases, gpus, runner};
