@@ -1,6 +1,7 @@
 // The tiles of a set lie in classes: by format (f32, f16, bf16), and of each by role: counted in the norm and scaled, scaled
 // only, counted only.
 
+const F16 = 1u;
 const ROLES = 3u;
 const COUNTED_AND_SCALED = 0u;
 const SCALED_ONLY = 1u;

@@ -18,6 +18,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
         atomicStore(&largest_counted, 0u);
     }
     var sum = Sum(0u, vec4<u32>(0u), vec4<u32>(0u));
+    var f16 = sum;
     var most = vec3<u32>(0u);
     var most_of_all = 0u;
     var most_counted = 0u;
@@ -32,7 +33,11 @@ fn main(@builtin(local_invocation_index) lane: u32) {
         }
         if role != SCALED_ONLY {
             most_counted = max(most_counted, part.largest);
-            sum = add_tile(sum, part, params.norm_type);
+            if format == F16 {
+                f16 = add_f16_tile(f16, part);
+            } else {
+                sum = add_tile(sum, part, params.norm_type);
+            }
         }
     }
     workgroupBarrier();
@@ -41,11 +46,12 @@ fn main(@builtin(local_invocation_index) lane: u32) {
     }
     atomicMax(&largest_of_all, most_of_all);
     atomicMax(&largest_counted, most_counted);
-    let top = add_up(lane, sum);
+    let all_f16 = add_up_f16(lane, f16);
+    let all = add_up(lane, sum);
     let found = atomicLoad(&largest_of_all) >= NONFINITE;
     if lane == 0u {
         nonfinite = u32(found);
-        decide(found, norm_scaled(top, params.norm_type, atomicLoad(&largest_counted)));
+        decide(found, norm_scaled(all, all_f16, params.norm_type, atomicLoad(&largest_counted)));
     }
     if workgroupUniformLoad(&nonfinite) != 0u {
         take_census(lane);

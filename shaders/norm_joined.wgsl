@@ -22,6 +22,12 @@ fn main(@builtin(local_invocation_index) lane: u32) {
     }
     workgroupBarrier();
     var sum = Sum(0u, vec4<u32>(0u), vec4<u32>(0u));
+    var f16 = vec4<u32>(0u);
+    if lane == 0u {
+        for (var set = 0u; set < params.joined; set += 1u) {
+            f16 = wide_128_add(f16, joined[set].shard.f16);
+        }
+    }
     for (var set = lane; set < params.joined; set += THREADS) {
         let shard = joined[set].shard;
         for (var i = 0u; i < 4u; i += 1u) {
@@ -32,10 +38,10 @@ fn main(@builtin(local_invocation_index) lane: u32) {
         }
         sum = add_sums(sum, Sum(shard.top, shard.low, shard.high));
     }
-    let top = add_up(lane, sum);
+    let all = add_up(lane, sum);
     if lane == 0u {
         nonfinite = atomicLoad(&found);
-        decide(atomicLoad(&found) != 0u, norm_scaled(top, params.norm_type, atomicLoad(&largest[3])));
+        decide(atomicLoad(&found) != 0u, norm_scaled(all, f16, params.norm_type, atomicLoad(&largest[3])));
     }
     if workgroupUniformLoad(&nonfinite) != 0u {
         take_census(lane);

@@ -6,7 +6,8 @@ const NO_ELEMENT = 0xffffffffu;
 struct Partial {
     // The largest magnitude, as f32 bits; NONFINITE or more: the digits mean nothing.
     largest: u32,
-    // Sums of 22-bit digits in the cell of `largest` and the three below, highest first: their low 32 bits.
+    // Sums of 22-bit digits in the cell of `largest` and the three below, highest first: their low 32 bits. Of an f16 tile
+    // the columns of its whole sum, each 2^20 times the next, with 2^39 added to each.
     digit_0: u32,
     digit_1: u32,
     digit_2: u32,

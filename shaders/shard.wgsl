@@ -3,6 +3,8 @@ struct Shard {
     // Digit sums of four cells, highest first: low and high words.
     low: vec4<u32>,
     high: vec4<u32>,
+    // The whole sum of f16, highest word first.
+    f16: vec4<u32>,
     // Counts of NaN, +inf and -inf.
     count_low: vec4<u32>,
     count_high: vec4<u32>,

@@ -13,6 +13,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
     }
     workgroupBarrier();
     var sum = Sum(0u, vec4<u32>(0u), vec4<u32>(0u));
+    var f16 = sum;
     var count_low = vec4<u32>(0u);
     var count_high = vec4<u32>(0u);
     for (var tile = lane; tile < finish.tile_count; tile += THREADS) {
@@ -24,17 +25,24 @@ fn main(@builtin(local_invocation_index) lane: u32) {
             }
             if role != SCALED_ONLY {
                 atomicMax(&largest[3], part.largest);
-                sum = add_tile(sum, part, params.norm_type);
+                if format_of(tile) == F16 {
+                    f16 = add_f16_tile(f16, part);
+                } else {
+                    sum = add_tile(sum, part, params.norm_type);
+                }
             }
         }
         let counts = vec4<u32>(part.nan, part.pos_inf, part.neg_inf, 0u);
         count_low += counts;
         count_high += vec4<u32>(count_low < counts);
     }
-    let top = add_up(lane, sum);
+    let all_f16 = add_up_f16(lane, f16);
+    let all = add_up(lane, sum);
     if lane == 0u {
-        shard.low = low[0];
-        shard.high = high[0];
+        shard.low = all.low;
+        shard.high = all.high;
+        shard.f16 = all_f16;
+        shard.top = all.top;
     }
     workgroupBarrier();
     low[lane] = count_low;
@@ -46,7 +54,6 @@ fn main(@builtin(local_invocation_index) lane: u32) {
         shard.ticket = params.ticket;
         let scale = select(params.scale, scaler.x, told(SCALE_OF_SCALER));
         shard.scale = scale;
-        shard.top = top;
         let most = vec4<u32>(
             atomicLoad(&largest[0]),
             atomicLoad(&largest[1]),

@@ -32,18 +32,28 @@ fn main(
     }
     workgroupBarrier();
     let range = ranges[tensor];
+    let is_f16 = format_of(range.first_tile) == F16;
     var sum = Sum(0u, vec4<u32>(0u), vec4<u32>(0u));
     for (var tile = lane; tile < range.tile_count + range.rest_count; tile += THREADS) {
         let rest = range.rest_tile + tile - range.tile_count;
         let part = partials[select(range.first_tile + tile, rest, tile >= range.tile_count)];
         atomicMax(&tensor_largest, part.largest);
-        sum = add_tile(sum, part, params.norm_type);
+        if is_f16 {
+            sum = add_f16_tile(sum, part);
+        } else {
+            sum = add_tile(sum, part, params.norm_type);
+        }
     }
-    let top = add_up(lane, sum);
+    var all = add_up(lane, sum);
     if lane == 0u {
         let largest = atomicLoad(&tensor_largest);
         let inverse = R24(head.own.inverse_significand, head.own.inverse_exponent);
-        let norm = r24_mul(norm_scaled(top, params.norm_type, largest), inverse);
+        var f16 = vec4<u32>(0u);
+        if is_f16 {
+            f16 = whole_sum(all.low, all.high);
+            all = Sum(0u, vec4<u32>(0u), vec4<u32>(0u));
+        }
+        let norm = r24_mul(norm_scaled(all, f16, params.norm_type, largest), inverse);
         clips[tensor].norm_significand = select(norm.significand, NO_NORM, largest >= NONFINITE);
         clips[tensor].norm_exponent = norm.exponent;
         clips[tensor].largest = largest;

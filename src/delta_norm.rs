@@ -2,10 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::gpu::context::{Shared, empty, filled, group, guarded};
+use crate::gpu::context::Shared;
+use crate::gpu::guard::guarded;
+use crate::gpu::make::{empty, filled, group};
 use crate::gpu::shader::{Kernel, THREADS};
 use crate::plan::check_set;
-use crate::{Context, Error, Format, GradSet, LossScale, Report, TensorSlice};
+use crate::{Context, Error, Format, GradSet, Limit, Report, TensorSlice};
 
 /// Elements of a piece: the scratch of one stays below WebGPU's 128 MiB a binding.
 const PIECE_ELEMENTS: u64 = 1 << 24;
@@ -99,7 +101,7 @@ impl DeltaNorm {
             return Err(Error::NothingKept { set: self.norm.name().into() });
         }
         self.dispatch(encoder, |piece| &piece.difference);
-        self.norm.record_deferred(encoder, LossScale::ONE, None)
+        self.norm.record_deferred(encoder, 1.0, Limit::none())
     }
 
     /// The latest measure, after its encoder was submitted: `total_norm` is the norm of the change. `found_inf` if a

@@ -194,7 +194,9 @@ pub enum Error {
         other_tensor: String,
     },
     /// Two sets of one scaler have the same name.
-    #[error("two sets of this GradScaler are named \"{set}\"; its state keeps steps by name, so each needs its own")]
+    #[error(
+        "two sets of this GradScaler are named \"{set}\"; its state keeps steps by name, so each needs its own"
+    )]
     SameName {
         /// Name of both.
         set: String,
@@ -206,7 +208,9 @@ pub enum Error {
         why: String,
     },
     /// The device was lost: removed, reset, destroyed, or its driver gave up.
-    #[error("{what}: the device was lost; make a new device, Context and sets, and load the state that was saved last")]
+    #[error(
+        "{what}: the device was lost; make a new device, Context and sets, and load the state that was saved last"
+    )]
     DeviceLost {
         /// What was being done.
         what: String,

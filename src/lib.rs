@@ -85,11 +85,13 @@ mod format;
 mod gpu;
 mod grad_set;
 mod ledger;
+mod limit;
 mod nonfinite;
 pub mod plan;
 mod r24;
 pub mod reference;
 mod report;
+mod scalar;
 mod scaler;
 mod self_test;
 mod slice;
@@ -100,19 +102,24 @@ pub use environment::Environment;
 pub use error::Error;
 pub use format::Format;
 pub use gpu::context::Context;
-pub use gpu::shader::{Kernel, SCALED_WGSL, VERDICT_WGSL};
-pub use grad_set::{GradSet, GradSetBuilder};
+pub use gpu::shader::Kernel;
+pub use gpu::wgsl::{VERDICT_WGSL, scaled_wgsl};
+pub use grad_set::{
+    GradSet, GradSetBuilder, Joint, Measure, Measured, Measurement, Members, Prepare, SetState,
+};
 pub use ledger::Ledger;
+pub use limit::{InPlace, Limit, OneFactor};
 pub use nonfinite::Nonfinite;
 pub use r24::R24;
-pub use report::{Report, TensorClip, TensorReport, Verdict};
+pub use report::{Report, TensorClip, TensorLost, TensorNorm, TensorReport, Verdict};
+pub use scalar::{Scalar, Unscale, Word};
 pub use scaler::GradScaler;
-pub use scaler::config::{HysteresisRefill, ScaleMode, ScalerConfig};
-pub use scaler::order::{Accumulating, Clipped, ClippedInPlace, Recorded, Sharded, Unscaled};
+pub use scaler::config::{HysteresisRefill, ScaleMode, ScalerConfig, SkipRule};
+pub use scaler::order::{Accumulating, Limited, Recorded, Sharded, Step, Unscaled};
 pub use scaler::reports::{StepReport, UpdateReport};
-pub use scaler::state::ScalerState;
+pub use scaler::state::{ScalerState, TorchState};
 pub use self_test::{Difference, SelfTest, SelfTestCase};
-pub use slice::TensorSlice;
+pub use slice::{Gradient, Role, TensorSlice};
 pub use wgpu;
 
 #[cfg(doctest)]

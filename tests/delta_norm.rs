@@ -236,7 +236,7 @@ fn several_parameters_of_several_formats() {
         delta.record_after(&mut encoder).unwrap();
         gpu.queue().submit([encoder.finish()]);
         let mut bytes = f32s(&differences);
-        let want = step(&mut [TensorBits { format: Format::F32, bytes: &mut bytes }], LossScale::ONE, None);
+        let want = step(&mut [TensorBits::new(Format::F32, &mut bytes)], LossScale::ONE, None);
         assert_eq!(delta.read_report().unwrap().total_norm, want.total_norm.to_f64());
     }
 }

@@ -20,7 +20,7 @@ fn is_divided_as_the_reference_divides_it() {
         let numbers = every(format);
         for scale in SCALES.map(|scale| LossScale::new(scale).unwrap()) {
             let mut expected = numbers.clone();
-            let outcome = step(&mut [TensorBits { format, bytes: &mut expected }], scale, None);
+            let outcome = step(&mut [TensorBits::new(format, &mut expected)], scale, None);
             assert!(!outcome.found_inf && expected != numbers);
             for (gpu, offset) in common::gpus().iter().flat_map(|gpu| [0, 4].map(|offset| (gpu, offset))) {
                 let image = [&vec![0xff; offset], &numbers[..]].concat();

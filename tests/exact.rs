@@ -18,17 +18,19 @@ use operands::{Case, Op, cases};
 
 const MAIN: &str = "
 @group(0) @binding(0) var<storage, read> cases: array<u32>;
-@group(0) @binding(1) var<storage, read_write> results: array<vec2<u32>>;
+@group(0) @binding(1) var<storage, read_write> results: array<vec4<u32>>;
 
 fn fields(v: R24) -> vec2<u32> { return vec2<u32>(v.significand, bitcast<u32>(v.exponent)); }
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     if id.x >= arrayLength(&results) { return; }
-    let at = id.x * 6u;
+    let at = id.x * 9u;
     let w = vec4<u32>(cases[at + 1u], cases[at + 2u], cases[at + 3u], cases[at + 4u]);
     let a = R24(w.x, bitcast<i32>(w.y));
     let b = R24(w.z, bitcast<i32>(w.w));
+    let more = vec4<u32>(cases[at + 5u], cases[at + 6u], cases[at + 7u], cases[at + 8u]);
+    var wide = vec4<u32>(0u);
     var result = vec2<u32>(0u);
     switch cases[at] {
         case 0u: { result = fields(r24_mul(a, b)); }
@@ -38,17 +40,35 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         case 4u: { result = fields(r24_sqrt(w, bitcast<i32>(cases[at + 5u]))); }
         case 5u: { result.x = multiply_bits(w.x, b); }
         case 6u: { result = fields(r24_from_bits(w.x)); }
+        case 8u: { wide = wide_128_add(w, more); }
+        case 9u: { wide = wide_128_shl(w, more.x); }
+        case 10u: { wide = wide_128_shr(w, more.x); }
+        case 11u: { wide.x = wide_128_bits(w); }
+        case 12u: { wide = whole_sum(w, more); }
         default: { result.x = shift_round(Wide(w.x, w.y), w.z, w.w != 0u); }
     }
-    results[id.x] = result;
+    results[id.x] = vec4<u32>(result, 0u, 0u) + wide;
 }
 ";
 
 fn on_gpu(gpu: &Context, cases: &[Case]) -> Vec<[u32; 2]> {
+    let words = cases.iter().flat_map(|case| {
+        let [a, b, c, d, e] = case.words;
+        [case.op as u32, a, b, c, d, e, 0, 0, 0]
+    });
+    run(gpu, &words.collect::<Vec<_>>()).into_iter().map(|[x, y, ..]| [x, y]).collect()
+}
+
+/// Nine words a case: what to do, and what with.
+fn run(gpu: &Context, words: &[u32]) -> Vec<[u32; 4]> {
     let device = gpu.device();
     let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
         label: Some("exact"),
-        source: wgpu::ShaderSource::Wgsl([include_str!("../shaders/exact.wgsl"), MAIN].concat().into()),
+        source: wgpu::ShaderSource::Wgsl(
+            [include_str!("../shaders/exact.wgsl"), include_str!("../shaders/wide_128.wgsl"), MAIN]
+                .concat()
+                .into(),
+        ),
     });
     let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
         label: Some("exact"),
@@ -58,10 +78,9 @@ fn on_gpu(gpu: &Context, cases: &[Case]) -> Vec<[u32; 2]> {
         compilation_options: wgpu::PipelineCompilationOptions::default(),
         cache: None,
     });
-    let words: Vec<u32> =
-        cases.iter().flat_map(|case| std::iter::once(case.op as u32).chain(case.words)).collect();
-    let input = runner::upload(gpu, bytemuck::cast_slice(&words));
-    let output = runner::upload(gpu, &vec![0xff; cases.len() * 8]);
+    let count = words.len() / 9;
+    let input = runner::upload(gpu, bytemuck::cast_slice(words));
+    let output = runner::upload(gpu, &vec![0xff; count * 16]);
     let group = device.create_bind_group(&wgpu::BindGroupDescriptor {
         label: None,
         layout: &pipeline.get_bind_group_layout(0),
@@ -74,7 +93,7 @@ fn on_gpu(gpu: &Context, cases: &[Case]) -> Vec<[u32; 2]> {
     let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
     pass.set_pipeline(&pipeline);
     pass.set_bind_group(0, &group, &[]);
-    pass.dispatch_workgroups(u32::try_from(cases.len().div_ceil(64)).unwrap(), 1, 1);
+    pass.dispatch_workgroups(u32::try_from(count.div_ceil(64)).unwrap(), 1, 1);
     drop(pass);
     gpu.queue().submit([encoder.finish()]);
     bytemuck::pod_collect_to_vec(&runner::download(gpu, &output).unwrap())
@@ -284,6 +303,56 @@ fn the_judge_sees_a_wrong_bit() {
         let right = on_reference(case);
         for wrong in [[right[0] ^ 1, right[1]], [right[0].wrapping_add(1), right[1]]] {
             assert!(judge(case, wrong).is_none(), "{case:x?} {wrong:x?}");
+        }
+    }
+}
+
+/// The words of `v`, highest first.
+fn words_of(v: u128) -> [u32; 4] {
+    [96, 64, 32, 0].map(|bit| (v >> bit) as u32)
+}
+
+/// 128-bit integers, which u128 knows, and the sum of signed columns.
+#[test]
+fn wide_integers_are_those_of_the_cpu() {
+    let mut state = 128u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state >> 32
+    };
+    let mut cases: Vec<u32> = Vec::new();
+    let mut want: Vec<[u32; 4]> = Vec::new();
+    for round in 0..20_000 {
+        let mut wide = || -> u128 {
+            let runs = (0..4)
+                .fold(0u128, |v, _| v << 32 | u128::from([0, 0xffff_ffff, next()][next() as usize % 3]));
+            runs >> (next() % 129).min(127)
+        };
+        let (a, b) = (wide(), wide());
+        let by = if round % 8 == 0 {
+            [0, 32, 64, 96, 127, 128, 129, 400][round / 8 % 8]
+        } else {
+            next() as u32 % 130
+        };
+        let mut case = |op: u32, first: [u32; 4], second: [u32; 4], result: [u32; 4]| {
+            cases.push(op);
+            cases.extend(first.into_iter().chain(second));
+            want.push(result);
+        };
+        case(8, words_of(a), words_of(b), words_of(a.wrapping_add(b)));
+        case(9, words_of(a), [by, 0, 0, 0], words_of(a.checked_shl(by).unwrap_or(0)));
+        case(10, words_of(a), [by, 0, 0, 0], words_of(a.checked_shr(by).unwrap_or(0)));
+        case(11, words_of(a), [0; 4], [128 - a.leading_zeros(), 0, 0, 0]);
+        // Columns as large as 2^39 elements make them; what they add up to is not negative.
+        let columns = [59, 59, 58, 58].map(|bits: u32| (next() << 32 | next()).cast_signed() >> (63 - bits));
+        let columns = [columns[0].saturating_abs() | 1 << 20, columns[1], columns[2], columns[3]];
+        let sum = columns.into_iter().fold(0i128, |sum, c| (sum << 20) + i128::from(c));
+        assert!(sum >= 0);
+        case(12, columns.map(|c| c as u32), columns.map(|c| (c >> 32) as u32), words_of(sum.cast_unsigned()));
+    }
+    for gpu in gpus() {
+        for (i, (got, want)) in run(&gpu.context, &cases).iter().zip(&want).enumerate() {
+            assert_eq!(got, want, "{}: {:x?}", label(&gpu.info), &cases[9 * i..][..9]);
         }
     }
 }

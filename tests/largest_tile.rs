@@ -15,7 +15,7 @@ fn the_largest_tile_holds_the_largest_digits() {
     {
         let bytes = word.to_le_bytes().repeat(MAX_TILE_WORDS as usize);
         let mut on_cpu = bytes.clone();
-        let mut tensors = [TensorBits { format, bytes: &mut on_cpu }];
+        let mut tensors = [TensorBits::new(format, &mut on_cpu)];
         let expected = step(&mut tensors, LossScale::ONE, None).total_norm.to_f64();
         for gpu in common::gpus() {
             let gpu = &gpu.context;

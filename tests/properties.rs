@@ -32,7 +32,7 @@ fn check(what: &str, got: &Answer, want: &Answer, input: &Input) {
 /// The norm of stored elements, in f64.
 fn norm_f64(input: &Input, tensors: &[Vec<u8>]) -> f64 {
     let mut bytes = tensors.to_vec();
-    let bits = |(&(format, _), bytes): (&(Format, Vec<u8>), _)| TensorBits { format, bytes };
+    let bits = |(&(format, _), bytes): (&(Format, Vec<u8>), _)| TensorBits::new(format, bytes);
     let tensors: Vec<TensorBits<'_>> =
         input.tensors.iter().zip(&mut bytes).map(|(t, b)| bits((t, b.as_mut_slice()))).collect();
     plain::norm_f64(&tensors, 1.0)

@@ -1,10 +1,10 @@
-//! `SCALED_WGSL` and the verdict's counts, from a kernel as an engine would write it.
+//! `scaled_wgsl()` and the verdict's counts, from a kernel as an engine would write it.
 
 mod common;
 
 use common::{Gpu, adapters, f32s, gpus, runner};
 use gradclip::reference::{TensorBits, step};
-use gradclip::{ClipNorm, Format, GradSet, LossScale, SCALED_WGSL, TensorSlice, VERDICT_WGSL, wgpu};
+use gradclip::{ClipNorm, Format, GradSet, LossScale, scaled_wgsl(), TensorSlice, VERDICT_WGSL, wgpu};
 
 const KERNEL: &str = "
 @group(0) @binding(0) var<storage, read> verdict: Verdict;
@@ -27,7 +27,7 @@ fn scaled(gpu: &Gpu, gradients: &[f32], scale: f32, max_norm: Option<f32>) -> Ve
     let set = GradSet::builder("set").tensor("gradient", slice).build(context).unwrap();
     let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
         label: None,
-        source: wgpu::ShaderSource::Wgsl([VERDICT_WGSL, SCALED_WGSL, KERNEL].concat().into()),
+        source: wgpu::ShaderSource::Wgsl([VERDICT_WGSL, scaled_wgsl(), KERNEL].concat().into()),
     });
     let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
         label: None,
@@ -99,7 +99,7 @@ fn a_kernel_gets_the_bits_of_a_step_in_place() {
     for gpu in gpus() {
         for (gradients, scale, max_norm) in cases {
             let mut bytes = f32s(gradients);
-            let mut tensors = [TensorBits { format: Format::F32, bytes: &mut bytes }];
+            let mut tensors = [TensorBits::new(Format::F32, &mut bytes)];
             let clip = max_norm.map(|m| ClipNorm::new(m).unwrap().with_eps(0.0).unwrap());
             let outcome = step(&mut tensors, LossScale::new(scale).unwrap(), clip);
             assert!(!outcome.found_inf, "{gradients:?}");

@@ -108,7 +108,7 @@ impl Machine {
         let (mut found_inf, mut overflow) = (false, false);
         let steps = [0, 1].map(|i| {
             let mut bytes = gradients[SPANS[i].clone()].to_vec();
-            let tensor = TensorBits { format: FORMATS[i], bytes: &mut bytes };
+            let tensor = TensorBits::new(FORMATS[i], &mut bytes);
             let mut outcome = step(&mut [tensor], scale, self.clip);
             let nonfinite = outcome.found_inf && !outcome.overflow;
             let limit = self.config.skip_above.map_or(f64::INFINITY, f64::from);
@@ -186,7 +186,7 @@ fn run(
                 let at = (i * BYTES + SPANS[s].start) as u64;
                 encoder.copy_buffer_to_buffer(&backward, at, &pages[s], 0, SPANS[s].len() as u64);
                 match clip {
-                    Some(clip) => open.unscale().clip_grad_norm(clip).record(&mut encoder).unwrap(),
+                    Some(clip) => open.unscale().limit(clip).record(&mut encoder).unwrap(),
                     None => open.unscale().record(&mut encoder).unwrap(),
                 }
             });

@@ -68,7 +68,7 @@ pub fn measure(
         let begun = sets.iter().map(|set| scaler.begin(set)).collect::<Result<Vec<_>, Error>>()?;
         let steps = begun
             .into_iter()
-            .map(|step| step.unscale().clip_grad_norm(clip).record(encoder))
+            .map(|step| step.unscale().limit(clip).record(encoder))
             .collect::<Result<Vec<_>, Error>>()?;
         scaler.update(encoder, steps)
     };

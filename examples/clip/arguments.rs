@@ -11,7 +11,7 @@ pub const HELP: &str = "\
 usage: clip FILE.safetensors --scale S --max-norm M [--eps E] [--prefix P] [-o OUT.safetensors] [--adapter NAME] [--cpu]
 
 One step over the gradients of a safetensors file: divide by the loss scale, look for inf and NaN, measure one L2 norm
-over all tensors, scale them so that it is at most M. Without arguments: recorded gradients of this repository.
+over all tensors, scale them so that it is at most M. Without arguments: recorded gradients of PyTorch.
 
   --scale S      the loss scale that backward used, above 0
   --max-norm M   the limit of the norm of the unscaled gradients; 0 or more, inf for none
@@ -25,9 +25,9 @@ Exit status: 0 done, 1 the GPU differs from the CPU reference, 2 an error, 3 the
 and the tensors are as they were.
 ";
 
-/// Step 2 of a recorded PyTorch AMP run of a small GPT: its norm is above the limit, so it is unscaled and clipped.
-/// Scale and limit are those of `gpt_amp_f16.json`.
-const RECORDED: (&str, &str, &str, &str) = ("gpt_amp_f16.safetensors", "grad/2/", "524288", "0.6");
+/// Step 1 of a recorded PyTorch run of a small MLP in f16: its norm is above the limit, so it is unscaled and clipped.
+/// Scale and limit are those of `digits_mlp_f16.json`. The published package has this recording and no other.
+const RECORDED: (&str, &str, &str, &str) = ("digits_mlp_f16.safetensors", "grad/1/", "256", "0.14");
 
 pub struct Arguments {
     pub file: PathBuf,

@@ -2,7 +2,7 @@
 //!
 //! `clip FILE.safetensors --scale S --max-norm M [--eps E] [--prefix P] [-o OUT.safetensors] [--adapter NAME] [--cpu]`
 //!
-//! Without arguments: recorded gradients of this repository. Exit status: 0 done, 1 the GPU differs from the CPU
+//! Without arguments: recorded gradients of PyTorch. Exit status: 0 done, 1 the GPU differs from the CPU
 //! reference, 2 an error, 3 the step is skipped (inf, NaN or overflow) and the tensors are as they were.
 
 #[allow(dead_code, reason = "shared with the conformance runner")]

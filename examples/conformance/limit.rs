@@ -38,7 +38,7 @@ impl Limit {
         match self {
             Self::Norm(clip) => set.record(encoder, scale, clip),
             Self::EachTensor(clip) => set.record_clip_per_tensor(encoder, scale, clip),
-            Self::Value(clip) => set.record_clip_value(encoder, scale, clip),
+            Self::Value(clip) => set.record(encoder, scale, clip),
         }
     }
 

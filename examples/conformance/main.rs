@@ -8,6 +8,7 @@
 
 #[allow(dead_code, reason = "shared with tests and benches")]
 mod adapters;
+mod case_file;
 mod cases;
 mod limit;
 #[allow(dead_code, reason = "shared with tests")]

@@ -39,7 +39,7 @@ pub fn limited_on_reference(case: &Input, limit: Limit) -> Answer {
         .tensors
         .iter()
         .zip(&mut bytes)
-        .map(|(&(format, _), bytes)| TensorBits { format, bytes })
+        .map(|(&(format, _), bytes)| TensorBits::new(format, bytes))
         .collect();
     let (outcome, each) = limit.on_reference(&mut tensors, case.scale);
     Answer {

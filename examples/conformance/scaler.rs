@@ -3,40 +3,46 @@
 use std::path::Path;
 
 use gradclip::{
-    Context, Format, GradScaler, GradSet, HysteresisRefill, ScalerConfig, ScalerState, TensorSlice,
+    Context, Format, GradScaler, GradSet, HysteresisRefill, LossScale, ScalerConfig, ScalerState, TensorSlice,
 };
 use serde::Deserialize;
 
+use super::case_file::{self, Real};
 use super::runner::{Tally, upload};
 
 /// The cases that the repository ships.
 pub const BUILT_IN: &str = include_str!("../../tests/data/scaler.json");
 
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Case {
     pub name: String,
+    #[serde(default, rename = "source")]
+    _source: Option<String>,
     config: Config,
     updates: Vec<Update>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Config {
-    scale: f32,
+    scale: Real,
     growth_factor: f64,
     backoff_factor: f64,
     growth_interval: u32,
     hysteresis: u32,
-    min_scale: f32,
-    max_scale: f32,
+    min_scale: Real,
+    max_scale: Real,
     refill_on_finite: bool,
     growth_tracker: u32,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Update {
     found_inf: bool,
     overflow: bool,
-    scale: f32,
+    scale: Real,
     growth_tracker: u32,
     skipped: u32,
     consecutive_skipped: u32,
@@ -44,13 +50,12 @@ struct Update {
 
 /// Reads cases from JSON text.
 pub fn parse(json: &str) -> Result<Vec<Case>, String> {
-    serde_json::from_str(json).map_err(|e| e.to_string())
+    case_file::parse(json, Case::ready)
 }
 
 /// Reads cases from a file.
 pub fn read(path: &Path) -> Result<Vec<Case>, String> {
-    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    parse(&text).map_err(|e| format!("{}: {e}", path.display()))
+    case_file::read(path, parse)
 }
 
 /// Every update of every case on the GPU, and in the reference.
@@ -64,16 +69,28 @@ pub fn run(gpu: &Context, cases: &[Case]) -> Tally {
 }
 
 impl Case {
+    fn ready(self) -> Result<Self, String> {
+        LossScale::new(self.config.scale.0).map_err(|e| format!("config.scale: {e}"))?;
+        self.config().check().map_err(|e| format!("config: {e}"))?;
+        if self.updates.is_empty() {
+            return Err("updates: none, which proves nothing".into());
+        }
+        for (i, update) in self.updates.iter().enumerate() {
+            LossScale::new(update.scale.0).map_err(|e| format!("updates[{i}].scale: {e}"))?;
+        }
+        Ok(self)
+    }
+
     fn config(&self) -> ScalerConfig {
         let c = &self.config;
         ScalerConfig {
-            init_scale: c.scale,
+            init_scale: c.scale.0,
             growth_factor: c.growth_factor,
             backoff_factor: c.backoff_factor,
             growth_interval: c.growth_interval,
             hysteresis: c.hysteresis,
-            min_scale: c.min_scale,
-            max_scale: c.max_scale,
+            min_scale: c.min_scale.0,
+            max_scale: c.max_scale.0,
             refill: if c.refill_on_finite {
                 HysteresisRefill::OnFiniteStep
             } else {
@@ -90,7 +107,7 @@ impl Case {
 
 fn difference(step: usize, got: &ScalerState, want: &Update) -> Option<String> {
     let got_row = (got.scale, got.growth_tracker, got.skipped, got.consecutive_skipped);
-    let want_row = (want.scale, want.growth_tracker, want.skipped, want.consecutive_skipped);
+    let want_row = (want.scale.0, want.growth_tracker, want.skipped, want.consecutive_skipped);
     (got_row.0.to_bits() != want_row.0.to_bits() || got_row != want_row).then(|| {
         format!("update {step}: scale, tracker, skipped, in a row {got_row:?}, expected {want_row:?}")
     })

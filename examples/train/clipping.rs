@@ -91,7 +91,7 @@ impl Clipping {
             if self.method == Method::PerMicrobatch && microbatch + 1 < MICROBATCHES {
                 for group in &self.groups {
                     let Some(early) = &group.early else { continue };
-                    let step = scaler.begin(early)?.unscale().clip_grad_norm(self.clip);
+                    let step = scaler.begin(early)?.unscale().limit(self.clip);
                     too_early.push(step.record_deferred(encoder)?);
                     record(encoder, &group.clip_early);
                 }
@@ -105,7 +105,7 @@ impl Clipping {
                     early.record(encoder, LossScale::ONE, Some(self.clip))?;
                     step.unscale().record_deferred(encoder)?
                 }
-                _ => step.unscale().clip_grad_norm(self.clip).record_deferred(encoder)?,
+                _ => step.unscale().limit(self.clip).record_deferred(encoder)?,
             });
             record(encoder, &group.optimizer);
         }

@@ -8,9 +8,10 @@ fn unsigned(words: vec4<u32>, half: u32) -> vec4<u32> {
 // f32 bits of a finite element's magnitude.
 fn widen(element: vec4<u32>) -> vec4<u32> {
     let normal = (element << vec4<u32>(13u)) + vec4<u32>(0x38000000u);
-    // 2^-14 * (1 + m / 1024) - 2^-14 is exact, and a normal f32 where m is not 0.
+    // 2^-14 * (1 + m / 1024) - 2^-14 is exact, and a normal f32 where m is not 0. From 2^-14 on it is no less than `normal`:
+    // twice that, less 2^-14.
     let subnormal = bitcast<vec4<f32>>(normal + vec4<u32>(0x800000u)) - vec4<f32>(6.103515625e-5);
-    return select(normal, bitcast<vec4<u32>>(subnormal), element < vec4<u32>(0x400u));
+    return min(normal, bitcast<vec4<u32>>(subnormal));
 }
 
 // f32 bits of any element's magnitude: 0x7f800000 for infinity, more for NaN.

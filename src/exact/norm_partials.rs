@@ -13,24 +13,33 @@ pub(crate) const CELLS: usize = 27;
 pub(crate) const LOWEST_UNIT: i32 = -320;
 /// The same for magnitudes, 22 * -3 - 127.
 pub(crate) const LOWEST_L1_UNIT: i32 = -193;
+/// The exponent of the last bit of an f16 element.
+const F16_UNIT: i32 = -24;
+/// The unit of a sum of f16 squares is that of the lowest cell times 2 to this.
+pub(crate) const F16_PLACE: u32 = (2 * F16_UNIT - LOWEST_UNIT).cast_unsigned();
+/// The same for magnitudes.
+pub(crate) const F16_L1_PLACE: u32 = (F16_UNIT - LOWEST_L1_UNIT).cast_unsigned();
 
-/// An exact sum of squares (L2) or of magnitudes (L1), as one sum of 22-bit digits per cell.
+/// An exact sum of squares (L2) or of magnitudes (L1): of f32 and bf16 as one sum of 22-bit digits per cell, of f16, which
+/// has few binades, as one integer.
 ///
 /// `cells[i]` is cell `i - 3` of the cells -3 to 23. Of squares it counts units of `2^(22 i - 320)`, of magnitudes, which
 /// reach no lower than cell -1 and no higher than cell 11, units of `2^(22 i - 193)`. The digits of one element
 /// depend on that element alone, so ledgers of parts, merged in any order, are the ledger of the whole.
 ///
-/// A cell has room for 2^42 elements. Beyond that it stays at `u64::MAX`.
+/// A cell has room for 2^42 elements. Beyond that it stays at `u64::MAX`. The sum of f16 has room for as many, and more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Ledger {
     /// The sum of digits of each cell, from cell -3 up to cell 23.
     pub cells: [u64; CELLS],
+    /// The sum of f16: of squares in units of 2^-48, of magnitudes in units of 2^-24.
+    pub f16: u128,
 }
 
 impl Ledger {
     /// Adds the square of one element. One that is NaN or infinite adds nothing.
     ///
-    /// The square is rounded to 24 bits, to nearest, ties to even, with an exponent without bounds, and written
+    /// That of an f16 element is added whole. Any other is rounded to 24 bits, to nearest, ties to even, with an exponent without bounds, and written
     /// in digits of 22 bits. No bit of it falls below the cells, because every square is a multiple of 2^-298, which
     /// is 2^22 units of the lowest cell. Of a 16-bit element the upper half of `bits` is ignored.
     #[inline]
@@ -41,6 +50,10 @@ impl Ledger {
         }
         let (m, p) = layout.split(bits);
         let square = u64::from(m) * u64::from(m);
+        if format == Format::F16 {
+            self.add_f16(u128::from(square) << (2 * (p - F16_UNIT)));
+            return;
+        }
         let drop = (64 - square.leading_zeros()).saturating_sub(24);
         // p is -149 or more, so this is 22 or more.
         let place = (2 * p - LOWEST_UNIT).unsigned_abs() + drop;
@@ -53,9 +66,17 @@ impl Ledger {
         let layout = Layout::of(format);
         if layout.magnitude(bits) < layout.infinity {
             let (m, p) = layout.split(bits);
+            if format == Format::F16 {
+                self.add_f16(u128::from(m) << (p - F16_UNIT));
+                return;
+            }
             // p is -149 or more, so this is 44 or more.
             self.write(u64::from(m), (p - LOWEST_L1_UNIT).unsigned_abs());
         }
+    }
+
+    fn add_f16(&mut self, term: u128) {
+        self.f16 = self.f16.saturating_add(term);
     }
 
     /// Adds `m * 2^place` units of the lowest cell, digit by digit.
@@ -69,11 +90,20 @@ impl Ledger {
         }
     }
 
+    /// The index of the highest cell that is not zero, or of the one that the leading bit of the sum of f16 lies in, if
+    /// that is higher. `f16_place`: [`F16_PLACE`] of squares, [`F16_L1_PLACE`] of magnitudes.
+    pub(crate) fn top(&self, f16_place: u32) -> Option<usize> {
+        let f16 = self.f16.checked_ilog2().map(|bit| ((bit + f16_place) / CELL_BITS) as usize);
+        // `None` is less than any.
+        f16.max(self.cells.iter().rposition(|&sum| sum != 0))
+    }
+
     /// Adds the sums of `other`, cell by cell.
     pub fn merge(&mut self, other: &Self) {
         for (sum, more) in self.cells.iter_mut().zip(other.cells) {
             *sum = sum.saturating_add(more);
         }
+        self.add_f16(other.f16);
     }
 }
 
@@ -190,14 +220,53 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_bit_elements_have_the_ledger_of_their_f32_value() {
+    fn bf16_elements_have_the_ledger_of_their_f32_value() {
         for bits in 0..0x1_0000 {
             assert_eq!(one(Format::Bf16, bits), one(Format::F32, bits << 16), "{bits:04x}");
         }
-        for (f16, f32) in
-            [(1, 2f32.powi(-24)), (0x8003, 3.0 * 2f32.powi(-24)), (0x3e00, 1.5), (0x7bff, 65504.0)]
-        {
-            assert_eq!(one(Format::F16, f16), one(Format::F32, f32.to_bits()), "{f16:04x}");
+    }
+
+    /// The value of every f16 element, squared and not, in units of the sums; exact in f64, since both are below 2^80 and
+    /// have 22 bits.
+    #[test]
+    fn f16_elements_are_added_whole() {
+        let mut all = Ledger::default();
+        let mut squares = 0u128;
+        for bits in 0..0x1_0000u32 {
+            let (field, fraction) = (bits >> 10 & 0x1f, f64::from(bits & 0x3ff));
+            let units = match field {
+                0 => fraction,
+                31 => 0.0,
+                _ => (fraction + 1024.0) * 2f64.powi(field as i32 - 1),
+            };
+            let square = one(Format::F16, bits);
+            assert_eq!((square.f16 as f64, square.cells), (units * units, [0; CELLS]), "{bits:04x}");
+            let mut magnitude = Ledger::default();
+            magnitude.add_magnitude(Format::F16, bits);
+            assert_eq!((magnitude.f16 as f64, magnitude.cells), (units, [0; CELLS]), "{bits:04x}");
+            all.merge(&square);
+            squares += (units as u128).pow(2);
+        }
+        assert_eq!(all.f16, squares);
+        all.f16 = u128::MAX;
+        all.merge(&all.clone());
+        assert_eq!(all.f16, u128::MAX);
+    }
+
+    /// (floor(log2 S) + 254) / 22 of squares and (floor(log2 S) + 127) / 22 of magnitudes, rounded down, is cell -3 + i.
+    #[test]
+    fn the_top_is_the_leading_bit_where_that_is_higher() {
+        let mut ledger = Ledger::default();
+        assert_eq!(ledger.top(F16_PLACE), None);
+        for bit in 0..128 {
+            ledger.f16 = 1 << bit | 1;
+            let (squares, magnitudes) = ((bit + 254 - 48) / 22 + 3, (bit + 127 - 24) / 22 + 3);
+            for cell in 0..CELLS {
+                ledger.cells = [0; CELLS];
+                ledger.cells[cell] = 1;
+                assert_eq!(ledger.top(F16_PLACE), Some(cell.max(squares)));
+                assert_eq!(ledger.top(F16_L1_PLACE), Some(cell.max(magnitudes)));
+            }
         }
     }
 
@@ -250,7 +319,7 @@ mod tests {
         merged.merge(&ledger(Format::F32, a));
         assert_eq!(merged, whole);
         merged.cells[0] = u64::MAX;
-        merged.merge(&Ledger { cells: [1; CELLS] });
+        merged.merge(&Ledger { cells: [1; CELLS], f16: 0 });
         assert_eq!(merged.cells[0], u64::MAX);
     }
 

@@ -61,7 +61,15 @@ pub(crate) fn bind(
         let (read, write) =
             groups.map_err(|refused| gradients.blame(shared, plan, dispatch, scratch).unwrap_or(refused))?;
         let shape = (format, access, count);
-        bound.push(Bound { norm_partials, apply, read, write, groups: dispatch.groups, shape, scaled: dispatch.role.scaled() });
+        bound.push(Bound {
+            norm_partials,
+            apply,
+            read,
+            write,
+            groups: dispatch.groups,
+            shape,
+            scaled: dispatch.role.scaled(),
+        });
     }
     Ok(bound)
 }

@@ -130,8 +130,7 @@ impl Context {
             let nothing = filled(&shared, "gradclip no scaler", wgpu::BufferUsages::UNIFORM, &[0; 16]);
             group(&shared, &shared.layouts.scaler, &[nothing.as_entire_binding()])
         })?;
-        let tools =
-            Tools { ring: Ring::new(&shared)?, no_scaler, gather: shared.pipeline(Kernel::Gather)? };
+        let tools = Tools { ring: Ring::new(&shared)?, no_scaler, gather: shared.pipeline(Kernel::Gather)? };
         // Set once, here.
         let _ = shared.tools.set(tools);
         Ok(Self { shared })

@@ -16,8 +16,12 @@ const OWN: &str = include_str!("../../shaders/own.wgsl");
 const STEP: &str = include_str!("../../shaders/step.wgsl");
 const CLASSES: &str = include_str!("../../shaders/classes.wgsl");
 const NORM_PARTIALS: &str = include_str!("../../shaders/norm_partials.wgsl");
+const DIGITS: &str = include_str!("../../shaders/sums/digits.wgsl");
+const WHOLE: &str = include_str!("../../shaders/sums/whole.wgsl");
 const L2: &str = include_str!("../../shaders/norms/l2.wgsl");
 const L1: &str = include_str!("../../shaders/norms/l1.wgsl");
+const L2_F16: &str = include_str!("../../shaders/norms/l2_f16.wgsl");
+const L1_F16: &str = include_str!("../../shaders/norms/l1_f16.wgsl");
 const DECIDE: &str = include_str!("../../shaders/decide.wgsl");
 const NORM_FINISH: &str = include_str!("../../shaders/norm_finish.wgsl");
 const NORM_MERGED: &str = include_str!("../../shaders/norm_merged.wgsl");
@@ -26,7 +30,8 @@ const SHARD_LEDGER: &str = include_str!("../../shaders/shard_ledger.wgsl");
 const NORM_JOINED: &str = include_str!("../../shaders/norm_joined.wgsl");
 const AGREE: &str = include_str!("../../shaders/agree.wgsl");
 const GATHER: &str = include_str!("../../shaders/gather.wgsl");
-const LEDGER: &str = include_str!("../../shaders/ledger.wgsl");
+const LEDGER: &str =
+    concat!(include_str!("../../shaders/wide_128.wgsl"), include_str!("../../shaders/ledger.wgsl"));
 const TENSOR_CLIP: &str = include_str!("../../shaders/tensor_clip.wgsl");
 const TENSOR_NORMS: &str = include_str!("../../shaders/tensor_norms.wgsl");
 const TENSOR_FACTORS: &str = include_str!("../../shaders/tensor_factors.wgsl");
@@ -108,8 +113,10 @@ impl Kernel {
     #[must_use]
     pub fn wgsl(self) -> String {
         match self {
-            Self::NormPartials(format, access, windows) => partials_text(L2, format, access, windows),
-            Self::L1Partials(format, access, windows) => partials_text(L1, format, access, windows),
+            Self::NormPartials(format, access, windows) => {
+                partials_text([L2, L2_F16], format, access, windows)
+            }
+            Self::L1Partials(format, access, windows) => partials_text([L1, L1_F16], format, access, windows),
             Self::NormFinish => {
                 [EXACT, PARTIAL, STEP, LEDGER, VERDICT, OWN, CLASSES, DECIDE, NORM_FINISH].concat()
             }
@@ -147,9 +154,14 @@ impl Kernel {
     }
 }
 
-fn partials_text(norm: &str, format: Format, access: Access, windows: u32) -> String {
+/// `norms`: the norm, and the same of f16.
+fn partials_text(norms: [&str; 2], format: Format, access: Access, windows: u32) -> String {
     let windows = window_text(access, windows, "read");
-    [&tile_text(format, access), &windows, PARTIAL, norm, NORM_PARTIALS].concat()
+    let sums = match format {
+        Format::F32 | Format::Bf16 => [norms[0], DIGITS],
+        Format::F16 => [norms[1], WHOLE],
+    };
+    [&tile_text(format, access), &windows, PARTIAL, &sums.concat(), NORM_PARTIALS].concat()
 }
 
 fn apply_text(factors: &[&str], format: Format, access: Access, windows: u32) -> String {

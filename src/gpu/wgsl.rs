@@ -37,7 +37,8 @@ const NAMES: [(&str, &str); 19] = [
 pub fn scaled_wgsl() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     TEXT.get_or_init(|| {
-        let text = concat!(include_str!("../../shaders/exact.wgsl"), include_str!("../../shaders/scaled.wgsl"));
+        let text =
+            concat!(include_str!("../../shaders/exact.wgsl"), include_str!("../../shaders/scaled.wgsl"));
         prefixed(text)
     })
 }

@@ -1,7 +1,8 @@
 //! A plan turned into buffers, bind groups and pipelines of one device.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
+use super::joint::Groups;
 use super::measure::Meter;
 use super::open::Spans;
 use super::per_tensor::{EachTensor, TensorNorms};
@@ -50,6 +51,8 @@ pub(crate) struct Extras {
     /// Both together.
     pub each_counted: OnceLock<EachCounted>,
     pub meter: OnceLock<Meter>,
+    /// By the buffer of a joint norm that the set is part of.
+    pub joined: OnceLock<Mutex<Vec<(wgpu::Buffer, Groups)>>>,
 }
 
 /// `norm_finish` into a report of its own.

@@ -17,11 +17,12 @@ mod state;
 pub use builder::GradSetBuilder;
 pub use joint::Joint;
 pub use measure::{Measure, Measured, Measurement};
+pub use open::Members;
 pub(crate) use open::Ticket;
 pub(crate) use params::Told;
 pub(crate) use per_tensor::GpuTensorClip;
 pub use prepare::Prepare;
-pub(crate) use record::{Also, Ready, record_all};
+pub(crate) use record::Also;
 pub(crate) use shard::Half;
 pub use state::SetState;
 
@@ -66,14 +67,6 @@ pub(crate) struct Inner {
     norm_finish: wgpu::ComputePipeline,
 }
 
-impl std::ops::Deref for GradSet {
-    type Target = Inner;
-
-    fn deref(&self) -> &Inner {
-        &self.0
-    }
-}
-
 impl GradSet {
     /// Starts a set. The name is that of its optimizer and appears in errors, reports and states.
     pub fn builder<'a>(name: impl Into<String>) -> GradSetBuilder<'a> {
@@ -89,14 +82,14 @@ impl GradSet {
     /// Elements in all tensors.
     #[must_use]
     pub fn elements(&self) -> u64 {
-        self.tensors.iter().map(|t| t.len).sum()
+        self.0.tensors.iter().map(|t| t.len).sum()
     }
 
     /// Bytes of GPU memory that the set holds beside the gradients: tables, partials, report. What a driver adds to each
     /// buffer is not in it, nor the 64 KiB of a context that the numbers of all its sets' steps go through.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        self.report.size() + self.compiled().memory_bytes()
+        self.0.report.size() + self.compiled().memory_bytes()
     }
 
     /// The plan, for those who want to see how the work is cut.
@@ -122,7 +115,7 @@ impl GradSet {
     /// with 0, which makes NaN of infinity. `taken` is AdamW's t.
     #[must_use]
     pub fn verdict(&self) -> wgpu::BufferBinding<'_> {
-        verdict_of(&self.report)
+        verdict_of(&self.0.report)
     }
 
     /// Points the set at other buffers of the same shapes. If they share buffers at the same offsets as before, the plan
@@ -133,14 +126,14 @@ impl GradSet {
     /// [`Error::TensorCount`] or [`Error::Shape`] if it is not the same list of tensors, else as
     /// [`GradSetBuilder::build`]; the set then stays as it was.
     pub fn rebind(&self, slices: &[TensorSlice<'_>]) -> Result<(), Error> {
-        if slices.len() != self.tensors.len() {
+        if slices.len() != self.0.tensors.len() {
             return Err(Error::TensorCount {
-                set: self.name.clone(),
-                expected: self.tensors.len(),
+                set: self.0.name.clone(),
+                expected: self.0.tensors.len(),
                 given: slices.len(),
             });
         }
-        for (tensor, slice) in self.tensors.iter().zip(slices) {
+        for (tensor, slice) in self.0.tensors.iter().zip(slices) {
             if (tensor.len, tensor.format) != (slice.len, slice.format) {
                 return Err(Error::Shape {
                     tensor: tensor.name.clone(),
@@ -151,19 +144,19 @@ impl GradSet {
                 });
             }
         }
-        let shared = &self.context.shared;
-        let layout = lay_out(&self.tensors, slices)?;
+        let shared = &self.0.context.shared;
+        let layout = lay_out(&self.0.tensors, slices)?;
         let buffers: Vec<wgpu::Buffer> = slices.iter().map(|s| s.buffer.clone()).collect();
         let gradients =
-            Gradients { set: &self.name, tensors: &self.tensors, layout: &layout, buffers: &buffers };
-        let _alone = self.rebinding.lock().unwrap_or_else(PoisonError::into_inner);
+            Gradients { set: &self.0.name, tensors: &self.0.tensors, layout: &layout, buffers: &buffers };
+        let _alone = self.0.rebinding.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.compiled();
         let compiled = if layout == old.planned.layout {
             old.rebound(shared, &gradients)?
         } else {
-            let plan = Plan::new(&layout, &self.limits)?;
-            let scratch = Scratch::new(shared, &self.name, &plan, self.tensors.len())?;
-            let compiled = Compiled::new(shared, plan, &gradients, scratch, &self.report)?;
+            let plan = Plan::new(&layout, &self.0.limits)?;
+            let scratch = Scratch::new(shared, &self.0.name, &plan, self.0.tensors.len())?;
+            let compiled = Compiled::new(shared, plan, &gradients, scratch, &self.0.report)?;
             for what in Prepare::ALL.into_iter().filter(|&what| old.prepared(what)) {
                 compiled.prepare(self, what)?;
             }
@@ -174,13 +167,38 @@ impl GradSet {
         Ok(())
     }
 
+    pub(crate) fn context(&self) -> &Context {
+        &self.0.context
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    /// Whether other open sets may lie where this one does.
+    pub(crate) fn shares(&self) -> bool {
+        self.0.shares
+    }
+
+    pub(crate) fn head_group(&self) -> &wgpu::BindGroup {
+        &self.0.head_group
+    }
+
+    pub(crate) fn report(&self) -> &wgpu::Buffer {
+        &self.0.report
+    }
+
+    pub(crate) fn tensors(&self) -> &Arc<[Tensor]> {
+        &self.0.tensors
+    }
+
     pub(crate) fn compiled(&self) -> Arc<Compiled> {
         Arc::clone(&self.0.compiled.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A step that a report can be of.
     fn count_recorded(&self) {
-        self.recorded.fetch_add(1, Ordering::AcqRel);
+        self.0.recorded.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Whether both are the same set.

@@ -26,25 +26,25 @@ impl GradSet {
     pub(crate) fn refuse_open(&self) -> Result<(), Error> {
         match self.ticket() {
             None => Ok(()),
-            Some(_) => Err(Error::StepOpen { set: self.name.clone() }),
+            Some(_) => Err(Error::StepOpen { set: self.0.name.clone() }),
         }
     }
 
     pub(crate) fn open_for(&self, ticket: Ticket) -> Result<(), Error> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.0.open.lock().unwrap_or_else(PoisonError::into_inner);
         match *open {
             None => *open = Some(ticket),
             Some(other) if other.scaler == ticket.scaler => {
-                return Err(Error::StepOpen { set: self.name.clone() });
+                return Err(Error::StepOpen { set: self.0.name.clone() });
             }
-            Some(_) => return Err(Error::OtherScaler { set: self.name.clone() }),
+            Some(_) => return Err(Error::OtherScaler { set: self.0.name.clone() }),
         }
         Ok(())
     }
 
     /// Closes the step, unless it was given up and another is open by now.
     pub(crate) fn close(&self, ticket: Ticket) {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.0.open.lock().unwrap_or_else(PoisonError::into_inner);
         if *open == Some(ticket) {
             *open = None;
             drop(open);
@@ -54,7 +54,7 @@ impl GradSet {
     }
 
     pub(crate) fn ticket(&self) -> Option<Ticket> {
-        *self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the step is still open.
@@ -62,7 +62,7 @@ impl GradSet {
         if self.ticket() == Some(ticket) {
             return Ok(());
         }
-        Err(Error::GivenUp { set: self.name.clone() })
+        Err(Error::GivenUp { set: self.0.name.clone() })
     }
 
     /// Refuses a set that lies where this one does.
@@ -70,10 +70,10 @@ impl GradSet {
         let (a, b) = (self.compiled(), other.compiled());
         let Some((mine, theirs)) = shared_bytes(&a.spans, &b.spans) else { return Ok(()) };
         Err(Error::SharedBytes {
-            set: self.name.clone(),
-            tensor: self.tensors[mine].name.clone(),
-            other_set: other.name.clone(),
-            other_tensor: other.tensors[theirs].name.clone(),
+            set: self.0.name.clone(),
+            tensor: self.0.tensors[mine].name.clone(),
+            other_set: other.0.name.clone(),
+            other_tensor: other.0.tensors[theirs].name.clone(),
         })
     }
 }

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use crate::gpu::context::{empty, guarded};
+use crate::gpu::guard::guarded;
+use crate::gpu::make::empty;
 use crate::gpu::readback::read_recorded;
 use crate::plan::{PlanLimits, Tuning};
 use crate::report::VERDICT_BYTES;
-use crate::{Context, Error, Format, GradSet, LossScale, TensorSlice};
+use crate::{Context, Error, Format, GradSet, Limit, TensorSlice};
 
 /// Below this a set is not worth the measurement.
 pub(crate) const WORTH_TILES: u32 = 256;
@@ -41,7 +42,7 @@ impl Context {
     /// result.
     /// [`Context::without_probe`] turns it off. A device that refuses it is cut by its limits alone.
     #[must_use]
-    pub fn plan_limits(&self) -> crate::plan::PlanLimits {
+    pub fn plan_limits(&self) -> PlanLimits {
         let limits = PlanLimits::from_device(self.device());
         let tuning =
             self.shared.tuning.get_or_init(|| probe(self, limits).unwrap_or(Tuning::untried(&limits)));
@@ -122,9 +123,9 @@ fn time(context: &Context, set: &GradSet, steps: u32) -> Result<Duration, Error>
     let start = Instant::now();
     read_recorded(context, "a measurement", VERDICT_BYTES, |encoder, staging| {
         for _ in 0..steps {
-            set.record_deferred(encoder, LossScale::ONE, None)?;
+            set.record_deferred(encoder, 1.0, Limit::none())?;
         }
-        encoder.copy_buffer_to_buffer(&set.report, 0, staging, 0, VERDICT_BYTES);
+        encoder.copy_buffer_to_buffer(set.report(), 0, staging, 0, VERDICT_BYTES);
         Ok(())
     })?;
     Ok(start.elapsed())

@@ -45,12 +45,7 @@ impl<'a> Ready<'a> {
     }
 
     /// A step whose numbers are not only those that it was told.
-    pub fn with(
-        set: &'a GradSet,
-        told: Told<'a>,
-        also: Also,
-        uniform: StepUniform,
-    ) -> Result<Self, Error> {
+    pub fn with(set: &'a GradSet, told: Told<'a>, also: Also, uniform: StepUniform) -> Result<Self, Error> {
         let shared = &set.0.context.shared;
         let tools = shared.tools()?;
         let compiled = set.compiled();
@@ -240,24 +235,6 @@ impl Lost {
         pass.set_pipeline(&self.clear_pipeline);
         pass.set_bind_group(0, &self.clear, &[]);
         pass.dispatch_workgroups(1, 1, 1);
-    }
-}
-
-/// Records steps that were decided together: all reads, what `agree` records, all writes.
-pub(crate) fn record_all(
-    pass: &mut wgpu::ComputePass<'_>,
-    steps: Vec<Ready<'_>>,
-    agree: impl FnOnce(&mut wgpu::ComputePass<'_>),
-) {
-    for step in &steps {
-        step.record_reads(pass);
-    }
-    agree(pass);
-    for step in &steps {
-        step.record_writes(pass);
-    }
-    for step in steps {
-        step.done(pass);
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::compiled::{Extra, Planned};
-use super::params::{Told};
+use super::params::Told;
 use super::record::{Also, Ready, begin_pass};
 use super::{GradSet, Prepare};
 use crate::exact::norm_partials::Ledger as Sums;
@@ -24,6 +24,8 @@ use crate::{Error, Ledger, Limit, Scalar, Unscale};
 pub(crate) struct Shard {
     low: [u32; 4],
     high: [u32; 4],
+    /// Highest word first.
+    f16: [u32; 4],
     count_low: [u32; 4],
     count_high: [u32; 4],
     ticket: u32,
@@ -181,7 +183,7 @@ impl GradSet {
     /// [`Error::Wgpu`] as [`GradSet::record`]. Nothing is recorded then, and the right ledger can still be given.
     pub fn record_merged(&self, encoder: &mut wgpu::CommandEncoder, merged: &Ledger) -> Result<(), Error> {
         self.refuse_open()?;
-        self.record_second_half(encoder, merged, None)
+        self.record_second_half(encoder, merged, None).map(drop)
     }
 
     pub(crate) fn record_first_half(
@@ -196,8 +198,7 @@ impl GradSet {
         let ticket = sharding.recorded.wrapping_add(1).max(1);
         let compiled = self.compiled();
         let kernels = compiled.planned.extras.ledger.get().ok_or_else(|| Prepare::Ledger.missing(self))?;
-        let told =
-            Told { unscale: &half.unscale, limit: &half.limit, scaler, in_place: half.in_place };
+        let told = Told { unscale: &half.unscale, limit: &half.limit, scaler, in_place: half.in_place };
         told.check()?;
         let step = Ready::with(self, told, Also::default(), told.uniform().with_ticket(ticket))?;
         let mut pass = begin_pass(encoder, "gradclip ledger");
@@ -211,12 +212,13 @@ impl GradSet {
         Ok(())
     }
 
+    /// Whether the step is skipped, too, which every part knows from the ledger.
     pub(crate) fn record_second_half(
         &self,
         encoder: &mut wgpu::CommandEncoder,
         merged: &Ledger,
         scaler: Option<&wgpu::BindGroup>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let half = {
             let sharding = self.sharding();
             let no_ledger = || Error::NoLedger { set: self.0.name.clone() };
@@ -225,16 +227,16 @@ impl GradSet {
         };
         let compiled = self.compiled();
         let kernels = compiled.planned.extras.ledger.get().ok_or_else(|| Prepare::Ledger.missing(self))?;
-        let told =
-            Told { unscale: &half.unscale, limit: &half.limit, scaler, in_place: half.in_place };
+        let told = Told { unscale: &half.unscale, limit: &half.limit, scaler, in_place: half.in_place };
         let uniform = told.uniform().with_merged(merged);
+        let skipped = merged.skips(&half.terms(self)?);
         let step = Ready::with(self, told, Also::default(), uniform)?;
         let mut pass = begin_pass(encoder, "gradclip merged");
         step.record_decision(&mut pass, &kernels.merged, &compiled.planned.norm_finish);
         step.record_writes(&mut pass);
         // Forgets the ledger too.
         step.done(&pass);
-        Ok(())
+        Ok(skipped)
     }
 
     /// Between the halves nothing else may happen to the gradients or the partials.
@@ -291,6 +293,7 @@ impl Shard {
         for (sum, digits) in window.zip(digits.into_iter().rev()) {
             *sum = digits;
         }
+        sums.f16 = self.f16.iter().fold(0, |sum, &word| sum << 32 | u128::from(word));
         Ok(Ledger::of_part(Part {
             terms,
             scale: crate::LossScale::new(self.scale)?,

@@ -75,6 +75,11 @@ impl GradSet {
         })
     }
 
+    /// Starts the count of skipped steps in a row again. Inside an error scope.
+    pub(crate) fn forget_skipped(&self) {
+        self.0.context.queue().write_buffer(&self.0.report, STATE_AT + 4, &[0; 4]);
+    }
+
     fn start_state(&self) -> Result<Pending, Error> {
         let whose = format!("set \"{}\": its state", self.0.name);
         start_read(&self.0.context, &whose, STATE_BYTES, |encoder, staging| {

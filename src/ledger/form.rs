@@ -1,6 +1,6 @@
 //! A ledger as a serde type.
 
-use crate::ledger::{CELLS, CELLS_AT, TAG, refuse, squared, tag};
+use crate::ledger::{CELLS, CELLS_AT, F16_AT, F16_WORDS, TAG, f16_words, refuse, squared, tag};
 use crate::{Error, Ledger, NormType};
 
 /// The ledger with names.
@@ -11,6 +11,7 @@ pub(crate) struct Form {
     version: u64,
     norm_type: NormType,
     scale: f32,
+    divisor: f32,
     parts: u64,
     elements: u64,
     nan: u64,
@@ -19,8 +20,13 @@ pub(crate) struct Form {
     overflowing: u64,
     limit: u64,
     cells: [u64; CELLS],
+    /// Of 32 bits each, lowest first.
+    f16: [u64; F16_WORDS],
     checksum: u64,
 }
+
+/// Where the limit lies among the words.
+const LIMIT_AT: usize = 9;
 
 /// Apart from "gradclip" in the tag.
 const VERSION: u64 = (TAG - u64::from_le_bytes(*b"gradclip")) >> 32;
@@ -32,14 +38,16 @@ impl From<Ledger> for Form {
             version: VERSION,
             norm_type: ledger.norm_type(),
             scale: ledger.scale(),
+            divisor: ledger.divisor(),
             parts: ledger.parts(),
             elements: ledger.elements(),
             nan,
             pos_inf,
             neg_inf,
             overflowing: ledger.overflowing(),
-            limit: ledger.to_words()[CELLS_AT - 1],
+            limit: ledger.to_words()[LIMIT_AT],
             cells: *ledger.cells(),
+            f16: f16_words(ledger.f16()),
             checksum: ledger.to_words()[Ledger::WORDS - 1],
         }
     }
@@ -59,8 +67,11 @@ impl TryFrom<Form> for Ledger {
         words[2] = u64::from(form.scale.to_bits()).wrapping_mul(form.parts);
         words[3..8].copy_from_slice(&[form.elements, form.nan, form.pos_inf, form.neg_inf, form.overflowing]);
         words[8] = squared(form.scale.to_bits()).wrapping_mul(form.parts);
-        words[CELLS_AT - 1] = form.limit;
+        words[LIMIT_AT] = form.limit;
+        words[10] = u64::from(form.divisor.to_bits()).wrapping_mul(form.parts);
+        words[11] = squared(form.divisor.to_bits()).wrapping_mul(form.parts);
         words[CELLS_AT..][..CELLS].copy_from_slice(&form.cells);
+        words[F16_AT..][..F16_WORDS].copy_from_slice(&form.f16);
         words[Self::WORDS - 1] = form.checksum;
         Self::from_words(&words)
     }

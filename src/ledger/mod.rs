@@ -2,18 +2,23 @@
 
 #[cfg(feature = "serde")]
 mod form;
+mod terms;
 
-use crate::clip::Clip;
-use crate::exact::norm_finish;
-use crate::exact::norm_partials::Ledger as Sums;
-use crate::{ClipNorm, Error, Format, LossScale, NormType, R24};
+pub(crate) use terms::{Terms, WORDS};
+
+use crate::exact::norm_partials::{F16_L1_PLACE, F16_PLACE, Ledger as Sums};
+use crate::exact::{arithmetic, norm_finish};
+use crate::{Error, LossScale, NormType, R24};
 
 /// Cells of a ledger.
 pub(crate) const CELLS: usize = 27;
 /// Where the cells lie among the words.
-pub(crate) const CELLS_AT: usize = 10;
+pub(crate) const CELLS_AT: usize = 12;
+/// Where the sum of f16 lies, and its words: 32 bits in each, lowest first, so that sums of words lose no carry.
+pub(crate) const F16_AT: usize = CELLS_AT + CELLS;
+pub(crate) const F16_WORDS: usize = 4;
 /// "gradclip", and what the words mean: a number for each change of that.
-pub(crate) const TAG: u64 = u64::from_le_bytes(*b"gradclip").wrapping_add(1 << 32);
+pub(crate) const TAG: u64 = u64::from_le_bytes(*b"gradclip").wrapping_add(2 << 32);
 /// A cell has room for the digits of this many elements.
 const MAX_ELEMENTS: u64 = 1 << 42;
 const MAX_PARTS: u64 = 1 << 32;
@@ -25,7 +30,7 @@ const MAX_PARTS: u64 = 1 << 32;
 /// ([`GradSet::record_merged`](crate::GradSet::record_merged)). All parts then take the same decision, on every bit that
 /// of one device that holds everything, however the gradients were cut.
 ///
-/// A ledger holds the loss scale, the limit (as a hash), 27 sums of 22-bit digits (see
+/// A ledger holds the loss scale, the limit (as a hash), 27 sums of 22-bit digits, the sum of f16 (see
 /// [`reference`](mod@crate::reference)) and the counts of what is not finite. It travels as [words](Ledger::to_words), whose
 /// plain sum, element by element and modulo 2^64, is the merged ledger: one all-reduce of u64. Or as
 /// [bytes](Ledger::to_bytes), or as a serde type with the feature `serde`, to be [merged](Ledger::merge) where they arrive.
@@ -43,6 +48,7 @@ const MAX_PARTS: u64 = 1 << 32;
 pub struct Ledger {
     norm_type: NormType,
     scale: u32,
+    divisor: u32,
     parts: u64,
     elements: u64,
     /// NaN, +inf, -inf.
@@ -50,13 +56,13 @@ pub struct Ledger {
     overflowing: u64,
     /// The sum of `limit_word` over the parts.
     limit: u64,
-    cells: [u64; CELLS],
+    sums: Sums,
 }
 
 /// What a read pass found, before it is a ledger.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
-    pub clip: Option<ClipNorm>,
+    pub terms: Terms,
     pub scale: LossScale,
     pub elements: u64,
     pub nonfinite: [u64; 3],
@@ -67,20 +73,21 @@ pub(crate) struct Part {
 
 impl Ledger {
     /// Words of [`Ledger::to_words`].
-    pub const WORDS: usize = CELLS_AT + CELLS + 1;
+    pub const WORDS: usize = F16_AT + F16_WORDS + 1;
     /// Bytes of [`Ledger::to_bytes`].
     pub const BYTES: usize = 8 * Self::WORDS;
 
     pub(crate) fn of_part(part: Part) -> Self {
         Self {
-            norm_type: Clip::Norm(part.clip).norm_type(),
+            norm_type: part.terms.norm_type,
             scale: part.scale.get().to_bits(),
+            divisor: part.terms.divisor.to_bits(),
             parts: 1,
             elements: part.elements,
             nonfinite: part.nonfinite,
             overflowing: u64::from(part.overflow),
-            limit: limit_word(part.clip),
-            cells: part.sums.cells,
+            limit: part.terms.word(),
+            sums: part.sums,
         }
         .counted()
     }
@@ -89,13 +96,29 @@ impl Ledger {
     /// count hold the digits of every element; where something is nonfinite, none does.
     fn counted(mut self) -> Self {
         if self.found_inf() {
-            self.cells = [0; CELLS];
+            self.sums = Sums::default();
             self.overflowing = 0;
             return self;
         }
-        let top = self.cells.iter().rposition(|&sum| sum != 0).unwrap_or(0);
-        self.cells[..top.saturating_sub(3)].fill(0);
+        let lowest = self.lowest();
+        self.sums.cells[..lowest].fill(0);
         self
+    }
+
+    /// The lowest cell that counts. The sum of f16 counts whole: what the norm drops of it may yet add up.
+    fn lowest(&self) -> usize {
+        let place = match self.norm_type {
+            NormType::L1 => F16_L1_PLACE,
+            NormType::L2 | NormType::Linf => F16_PLACE,
+        };
+        self.sums.top(place).unwrap_or(0).saturating_sub(3)
+    }
+
+    /// What the sum of f16 cannot exceed with so many elements, each at most 65504 units of 2^-24 times 2^24, or the square
+    /// of that.
+    fn most_f16(norm_type: NormType, elements: u64) -> u128 {
+        let each = 65504 << 24;
+        u128::from(elements) * if norm_type == NormType::L1 { each } else { each * each }
     }
 
     /// Adds the sums of another part, or of several.
@@ -107,6 +130,10 @@ impl Ledger {
         if self.scale != other.scale {
             let [a, b] = [self.scale, other.scale].map(f32::from_bits);
             return refuse(format!("its parts were measured with different loss scales, {a} and {b}"));
+        }
+        if self.divisor != other.divisor {
+            let [a, b] = [self.divisor, other.divisor].map(f32::from_bits);
+            return refuse(format!("its parts were measured with different divisors, {a} and {b}"));
         }
         if self.norm_type != other.norm_type {
             let (a, b) = (self.norm_type, other.norm_type);
@@ -152,7 +179,10 @@ impl Ledger {
         // With the sum of the scales it tells whether all are equal.
         words[8] = squared(self.scale).wrapping_mul(self.parts);
         words[9] = self.limit;
-        words[CELLS_AT..][..CELLS].copy_from_slice(&self.cells);
+        words[10] = u64::from(self.divisor).wrapping_mul(self.parts);
+        words[11] = squared(self.divisor).wrapping_mul(self.parts);
+        words[CELLS_AT..][..CELLS].copy_from_slice(&self.sums.cells);
+        words[F16_AT..][..F16_WORDS].copy_from_slice(&f16_words(self.sums.f16));
         words[Self::WORDS - 1] = checksum(&words[..Self::WORDS - 1]);
         words
     }
@@ -184,10 +214,11 @@ impl Ledger {
         if check != [checksum(content)] {
             return refuse("its checksum is wrong; it was damaged on the way".into());
         }
-        let scale = u32::try_from(words[2] / parts).ok().filter(|_| words[2] % parts == 0);
-        let scale = scale.filter(|&bits| words[8] == squared(bits).wrapping_mul(parts));
-        let Some(scale) = scale.filter(|&bits| LossScale::new(f32::from_bits(bits)).is_ok()) else {
+        let Some(scale) = mean([words[2], words[8]], parts) else {
             return refuse("its parts were measured with different loss scales".into());
+        };
+        let Some(divisor) = mean([words[10], words[11]], parts) else {
+            return refuse("its parts were measured with different divisors".into());
         };
         if elements >= MAX_ELEMENTS {
             return refuse(format!("it adds up {elements} elements; its sums hold those of fewer than 2^42"));
@@ -197,12 +228,26 @@ impl Ledger {
         cells.copy_from_slice(&words[CELLS_AT..][..CELLS]);
         let counted = nonfinite.iter().try_fold(0u64, |sum, &n| sum.checked_add(n));
         let most = elements << 22;
-        if counted.is_none_or(|n| n > elements) || overflowing > parts || cells.iter().any(|&sum| sum > most)
-        {
+        let f16 = f16_of(&words[F16_AT..][..F16_WORDS], parts);
+        let f16 = f16.filter(|&sum| sum <= Self::most_f16(norm_type, elements));
+        let fits = counted.is_some_and(|n| n <= elements)
+            && overflowing <= parts
+            && cells.iter().all(|&sum| sum <= most);
+        let Some(f16) = f16.filter(|_| fits) else {
             return refuse(format!("its sums are too large for {elements} elements in {parts} parts"));
-        }
-        let ledger =
-            Self { norm_type, scale, parts, elements, nonfinite, overflowing, limit: words[9], cells };
+        };
+        let sums = Sums { cells, f16 };
+        let ledger = Self {
+            norm_type,
+            scale,
+            divisor,
+            parts,
+            elements,
+            nonfinite,
+            overflowing,
+            limit: words[9],
+            sums,
+        };
         Ok(ledger.counted())
     }
 
@@ -243,6 +288,12 @@ impl Ledger {
         f32::from_bits(self.scale)
     }
 
+    /// What the gradients are divided by beside the loss scale.
+    #[must_use]
+    pub fn divisor(&self) -> f32 {
+        f32::from_bits(self.divisor)
+    }
+
     /// How many ledgers were added up.
     #[must_use]
     pub fn parts(&self) -> u64 {
@@ -273,33 +324,38 @@ impl Ledger {
         self.overflowing
     }
 
-    /// The sums: `cells[i]` counts units of `2^(22 i - 320)` for L2 and of `2^(22 i - 193)` for L1. Only the highest that
-    /// is not zero and the three below it are kept, and none if something is nonfinite.
+    /// The sums of f32 and bf16: `cells[i]` counts units of `2^(22 i - 320)` for L2 and of `2^(22 i - 193)` for L1. Only the
+    /// highest that is not zero, or that the sum of f16 reaches, and the three below it are kept, and none if something is
+    /// nonfinite.
     #[must_use]
     pub fn cells(&self) -> &[u64; CELLS] {
-        &self.cells
+        &self.sums.cells
+    }
+
+    /// The sum of f16, in units of 2^-48 for L2 and of 2^-24 for L1; 0 if something is nonfinite.
+    #[must_use]
+    pub fn f16(&self) -> u128 {
+        self.sums.f16
     }
 
     /// The norm of the unscaled gradients of all parts; `None` if one is NaN or infinite.
     #[must_use]
     pub fn total_norm(&self) -> Option<R24> {
-        let scale = LossScale::new(self.scale()).ok()?;
-        let inverse = norm_finish::inverse(scale);
-        (!self.found_inf()).then(|| crate::exact::arithmetic::mul(self.norm_scaled(), inverse))
+        let inverse = norm_finish::inverse(self.scale(), self.divisor())?;
+        (!self.found_inf()).then(|| arithmetic::mul(self.norm_scaled(), inverse))
     }
 
     /// The norm before the division by the scale.
     pub(crate) fn norm_scaled(&self) -> R24 {
-        let sums = Sums { cells: self.cells };
         match self.norm_type {
-            NormType::L1 => norm_finish::l1_norm(&sums, R24::ONE),
-            NormType::L2 | NormType::Linf => norm_finish::norm(&sums, R24::ONE),
+            NormType::L1 => norm_finish::l1_norm(&self.sums, R24::ONE),
+            NormType::L2 | NormType::Linf => norm_finish::norm(&self.sums, R24::ONE),
         }
     }
 
     /// Whether `part` can be one of those that were added up: whether what is left without it can be a sum of parts.
     pub(crate) fn check_holds(&self, part: &Self) -> Result<(), Error> {
-        if self.scale != part.scale || self.norm_type != part.norm_type {
+        if (self.scale, self.divisor) != (part.scale, part.divisor) || self.norm_type != part.norm_type {
             return refuse(
                 "it was measured with another loss scale or for another norm than this set's own".into(),
             );
@@ -313,15 +369,34 @@ impl Ledger {
         )
     }
 
-    /// Whether every part was measured for this limit.
-    pub(crate) fn check_clip(&self, clip: Option<ClipNorm>) -> Result<(), Error> {
-        self.check_limit(limit_word(clip).wrapping_mul(self.parts), 1)
+    /// The sum of the ledgers of one part that lies in several sets.
+    pub(crate) fn one_part(ledgers: Vec<Self>) -> Result<Self, Error> {
+        let mut ledgers = ledgers.into_iter();
+        let Some(mut sum) = ledgers.next() else { return refuse("there is none".into()) };
+        for ledger in ledgers {
+            sum.merge(&ledger)?;
+        }
+        Ok(sum)
+    }
+
+    /// Whether a step with this ledger is skipped.
+    pub(crate) fn skips(&self, terms: &Terms) -> bool {
+        let Some(norm) = self.total_norm() else { return true };
+        let above =
+            R24::from_f32(terms.skip_above).is_some_and(|most| arithmetic::compare(norm, most).is_gt());
+        let clipped = norm_finish::coefficient(norm, terms.max_norm, terms.eps) != R24::ONE;
+        above || (self.overflowing > 0 && !clipped)
+    }
+
+    /// Whether every part was measured for these.
+    pub(crate) fn check_terms(&self, terms: &Terms) -> Result<(), Error> {
+        self.check_limit(terms.word().wrapping_mul(self.parts), 1)
     }
 
     fn check_limit(&self, expected: u64, parts: u64) -> Result<(), Error> {
         if self.limit.wrapping_mul(parts) != expected {
             return refuse(
-                "one of its parts was measured for another limit; give all the same max_norm and eps".into(),
+                "one of its parts was measured for another limit; give all the same max_norm, eps, threshold, divisor and mode".into(),
             );
         }
         Ok(())
@@ -346,14 +421,13 @@ impl Ledger {
         }
         let overflowing = self.overflowing.checked_sub(part.overflowing);
         // Cells that count here, which those of a sum do for all its parts.
-        let lowest = self.cells.iter().rposition(|&sum| sum != 0).unwrap_or(0).saturating_sub(3);
-        let mut cells = self.cells.iter().zip(part.cells).skip(lowest);
+        let mut cells = self.sums.cells.iter().zip(part.sums.cells).skip(self.lowest());
+        let f16 = self.sums.f16.checked_sub(part.sums.f16);
         overflowing.is_some_and(|n| n <= parts)
+            && f16.is_some_and(|rest| rest <= Self::most_f16(self.norm_type, elements))
             && cells.all(|(all, own)| all.checked_sub(own).is_some_and(|rest| rest <= elements << 22))
     }
 }
-
-pub(crate) const LINF: &str = "a largest magnitude is no sum; sharded steps have an L1 or an L2 norm";
 
 pub(crate) fn refuse<T>(what: String) -> Result<T, Error> {
     Err(Error::Ledger { what })
@@ -369,15 +443,29 @@ pub(crate) fn tag(norm_type: NormType) -> u64 {
     TAG.wrapping_add(norm << 40)
 }
 
+/// The sum of f16 as words of a ledger.
+fn f16_words(sum: u128) -> [u64; F16_WORDS] {
+    [0, 32, 64, 96].map(|bit| (sum >> bit) as u64 & u64::from(u32::MAX))
+}
+
+/// The sum of f16, from sums of so many words; `None` if it has more than 128 bits, or no such words add up to these.
+fn f16_of(words: &[u64], parts: u64) -> Option<u128> {
+    let most = u128::from(parts) * u128::from(u32::MAX);
+    words.iter().rev().try_fold(0u128, |sum, &word| {
+        let word = u128::from(word);
+        sum.checked_mul(1 << 32)?.checked_add(word).filter(|_| word <= most)
+    })
+}
+
 pub(crate) fn squared(bits: u32) -> u64 {
     u64::from(bits).wrapping_mul(u64::from(bits))
 }
 
-/// A number for a limit. Mixed, so that no limit is the mean of others.
-fn limit_word(clip: Option<ClipNorm>) -> u64 {
-    let bits =
-        clip.map_or(u64::MAX, |c| u64::from(c.max_norm().to_bits()) << 32 | u64::from(c.eps().to_bits()));
-    [TAG, !TAG].iter().fold(bits, |word, key| (word ^ word >> 32 ^ key).wrapping_mul(key | 1))
+/// What all parts said alike: a positive, finite f32, from the sum of its bits and the sum of their squares.
+fn mean([sum, squares]: [u64; 2], parts: u64) -> Option<u32> {
+    let bits = u32::try_from(sum / parts).ok().filter(|_| sum % parts == 0)?;
+    let all_alike = squares == squared(bits).wrapping_mul(parts);
+    (all_alike && LossScale::new(f32::from_bits(bits)).is_ok()).then_some(bits)
 }
 
 /// A linear sum, so that the sum of checksums is the checksum of the sum. Odd factors: no change of one word goes unseen.
@@ -390,97 +478,130 @@ fn checksum(words: &[u64]) -> u64 {
     })
 }
 
-/// A clipped gradient is no larger than the limit and two roundings. Below these no format overflows, and an overflow need
-/// be looked for only where nothing is clipped: which each part can do before it knows the others.
-fn most_norm(format: Format) -> f32 {
-    match format {
-        Format::F16 => 65504.0,
-        Format::F32 | Format::Bf16 => 1.701_411_8e38,
-    }
-}
-
-/// Whether a sharded step can have this limit.
-pub(crate) fn check_clip(
-    set: &str,
-    formats: impl Iterator<Item = Format>,
-    clip: Option<ClipNorm>,
-) -> Result<(), Error> {
-    let Some(clip) = clip else { return Ok(()) };
-    let refuse = |why: String| Err(Error::ShardLimit { set: set.into(), why });
-    if clip.norm_type() == NormType::Linf {
-        return refuse(LINF.into());
-    }
-    let max_norm = clip.max_norm();
-    for format in formats {
-        let most = most_norm(format);
-        if max_norm.is_finite() && max_norm >= most {
-            return refuse(format!(
-                "max_norm {max_norm} is above {most}, up to which no part of a sharded step has to ask the others whether \
-                 {format} overflows; use f32::INFINITY for no limit"
-            ));
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Format, Limit};
+
+    fn terms() -> Terms {
+        Terms::new(&Limit::none().any(), 1.0, true).unwrap()
+    }
 
     fn ledger() -> Ledger {
         let mut sums = Sums::default();
         sums.add(Format::F32, 0x4040_0000);
+        sums.add(Format::F16, 0x7bff);
+        sums.add(Format::F16, 0x0001);
         let scale = LossScale::new(2.0).unwrap();
         let (nonfinite, overflow) = ([0; 3], false);
-        Ledger::of_part(Part { clip: None, scale, elements: 1, nonfinite, overflow, sums })
+        Ledger::of_part(Part { terms: terms(), scale, elements: 3, nonfinite, overflow, sums })
+    }
+
+    fn with(place: usize, value: u64) -> Result<Ledger, String> {
+        let mut words = ledger().to_words();
+        words[place] = value;
+        words[43] = checksum(&words[..43]);
+        Ledger::from_words(&words).map_err(|e| e.to_string())
     }
 
     /// Another process reads these: what they mean must not change under one version.
     #[test]
-    fn the_words_of_version_1() {
+    fn the_words_of_version_2() {
         let mut words = [0; Ledger::WORDS];
-        words[0] = u64::from_le_bytes(*b"gradclip") + (1 << 32) + (2 << 40);
+        words[0] = u64::from_le_bytes(*b"gradclip") + (2 << 32) + (2 << 40);
         words[1] = 1;
         words[2] = 0x4000_0000;
-        words[3] = 1;
+        words[3] = 3;
         words[8] = 0x4000_0000 * 0x4000_0000;
-        words[9] = 15_158_239_957_488_142_392;
-        words[10 + 14] = 9 << 12;
-        words[37] = 10_388_334_321_040_781_313;
+        words[9] = 2_553_027_432_621_583_639;
+        words[10] = 0x3f80_0000;
+        words[11] = 0x3f80_0000 * 0x3f80_0000;
+        words[12 + 14] = 9 << 12;
+        // 65504^2 * 2^48 + 1
+        words[39..43].copy_from_slice(&[1, 0x0400_0000, 0xffc0, 0]);
+        words[43] = 3_926_688_594_021_241_869;
         assert_eq!(ledger().to_words(), words);
     }
 
     #[test]
     fn another_version_is_refused() {
         let mut words = ledger().to_words();
-        words[0] += 1 << 32;
-        words[37] = checksum(&words[..37]);
-        let Err(Error::Ledger { what }) = Ledger::from_words(&words) else { panic!("taken") };
-        assert!(what.contains("this version's"), "{what}");
+        for version in [1, 3] {
+            words[0] = tag(NormType::L2) - (2 << 32) + (version << 32);
+            words[43] = checksum(&words[..43]);
+            let Err(Error::Ledger { what }) = Ledger::from_words(&words) else { panic!("taken") };
+            assert!(what.contains("this version's"), "{what}");
+        }
         // Also where one of two ranks runs it.
         let old = ledger().to_words();
         let sum: Vec<u64> = words.iter().zip(old).map(|(a, b)| a.wrapping_add(b)).collect();
         assert!(Ledger::from_words(&sum).is_err());
     }
 
+    /// As many as there can be, of the largest words: no word of a sum overflows, and the sum of f16 comes back.
+    #[test]
+    fn words_of_f16_have_room_for_every_part() {
+        let mut words = ledger().to_words().map(|word| word.wrapping_mul(MAX_PARTS - 1));
+        let most = (MAX_PARTS - 1) * u64::from(u32::MAX);
+        words[3] = MAX_ELEMENTS - 1;
+        words[39..43].copy_from_slice(&[most, most, 7 << 32, 1 << 20]);
+        words[43] = checksum(&words[..43]);
+        let ledger = Ledger::from_words(&words).unwrap();
+        let most = u128::from(most);
+        assert_eq!(ledger.f16(), (1 << 116) + (7 << 96) + (most << 32) + most);
+        assert_eq!(f16_of(&[u64::from(u32::MAX) << 32; 4], MAX_PARTS), None);
+        assert_eq!(f16_of(&[0, 0, 0, u64::from(u32::MAX)], 1), Some(u128::from(u32::MAX) << 96));
+    }
+
+    /// What is below the kept cells counts nevertheless: a later part may carry it up.
+    #[test]
+    fn the_sum_of_f16_is_never_cut() {
+        let of = |values: &[(Format, u32)]| {
+            let mut sums = Sums::default();
+            values.iter().for_each(|&(format, bits)| sums.add(format, bits));
+            let (nonfinite, overflow, elements) = ([0; 3], false, values.len() as u64);
+            Ledger::of_part(Part {
+                terms: terms(),
+                scale: LossScale::ONE,
+                elements,
+                nonfinite,
+                overflow,
+                sums,
+            })
+        };
+        let mut sum = of(&[(Format::F32, 0x7f7f_ffff), (Format::F16, 1)]);
+        sum.merge(&of(&[(Format::F16, 3)])).unwrap();
+        assert_eq!(sum.f16(), 10);
+        // And f16 says which cells count, as f32 does.
+        let mut low = of(&[(Format::F32, 0x2000_0000)]);
+        assert_ne!(low.cells(), &[0; CELLS]);
+        low.merge(&of(&[(Format::F16, 0x7bff)])).unwrap();
+        assert_eq!(low.cells(), &[0; CELLS]);
+        assert!(low.check_holds(&of(&[(Format::F32, 0x2000_0000)])).is_ok());
+        assert!(low.check_holds(&of(&[(Format::F16, 0x7bff)])).is_ok());
+        assert!(low.check_holds(&of(&[(Format::F16, 0x7bff), (Format::F16, 1)])).is_err());
+    }
+
     #[test]
     fn sums_beyond_their_room_are_refused() {
-        let with = |place: usize, value: u64| {
-            let mut words = ledger().to_words();
-            words[place] = value;
-            words[37] = checksum(&words[..37]);
-            Ledger::from_words(&words).map(drop).map_err(|e| e.to_string())
-        };
-        assert_eq!(with(3, 1 << 20), Ok(()));
+        assert!(with(3, 1 << 20).is_ok());
         for (place, value, why) in [
             (1, 0, "0 parts"),
             (1, 1 << 33, "parts"),
             (3, 1 << 42, "2^42"),
             (3, 0, "too large for 0 elements"),
-            (4, 2, "too large"),
+            (4, 4, "too large"),
             (5, u64::MAX, "too large"),
             (7, 2, "too large"),
-            (10, 1 << 23, "too large"),
+            (10, 0, "different divisors"),
+            (11, 0, "different divisors"),
+            (12, 1 << 24, "too large"),
+            // One part has no more than 32 bits in a word, and three elements no more than three squares.
+            (39, 1 << 32, "too large"),
+            (40, u64::MAX, "too large"),
+            (41, 0xffff_ffff, "too large"),
+            (42, 1, "too large"),
+            (42, 1 << 63, "too large"),
         ] {
             let error = with(place, value).expect_err(why);
             assert!(error.contains(why), "word {place}: {error}");

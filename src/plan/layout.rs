@@ -38,8 +38,9 @@ pub(crate) fn lay_out(tensors: &[Tensor], slices: &[TensorSlice<'_>]) -> Result<
 pub(crate) fn check_set(names: &[String], slices: &[TensorSlice<'_>]) -> Result<(), Error> {
     check_names(names.iter().map(String::as_str))?;
     let named = names.iter().zip(slices);
-    let tensors: Vec<Tensor> =
-        named.map(|(name, s)| Tensor { name: name.clone(), len: s.len, format: s.format, role: Role::default() }).collect();
+    let tensors: Vec<Tensor> = named
+        .map(|(name, s)| Tensor { name: name.clone(), len: s.len, format: s.format, role: Role::default() })
+        .collect();
     lay_out(&tensors, slices).map(drop)
 }
 

@@ -10,8 +10,8 @@ mod limits;
 mod tuning;
 mod windows;
 
-pub use limits::PlanLimits;
 pub(crate) use layout::{check_names, check_set, lay_out};
+pub use limits::PlanLimits;
 pub(crate) use tuning::Tuning;
 
 use windows::{Piece, cut_windows};

@@ -53,7 +53,7 @@ mod tests {
     }
 
     fn plain(format: Format, bytes: &mut [u8], scale: f32) -> f64 {
-        norm_f64(&[TensorBits { format, bytes }], scale)
+        norm_f64(&[TensorBits::new(format, bytes)], scale)
     }
 
     #[test]
@@ -90,7 +90,7 @@ mod tests {
             let mut bytes: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
             let power = random.below(2) == 0;
             let scale = f32::from_bits(((random.below(254) + 1) << 23) | if power { 0 } else { 0x2b_1c3d });
-            let mut tensors = [TensorBits { format, bytes: &mut bytes }];
+            let mut tensors = [TensorBits::new(format, &mut bytes)];
             let want = norm_f64(&tensors, scale);
             let outcome = step(&mut tensors, LossScale::new(scale).unwrap(), None);
             if outcome.nonfinite[0].first.is_some() {

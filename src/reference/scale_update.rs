@@ -2,14 +2,15 @@
 
 use crate::{HysteresisRefill, ScaleMode, ScalerConfig, ScalerState};
 
-/// One update from all sets of a scaler. `found_inf`: some set held NaN or infinity. `overflow`: a result of some set
-/// would not fit its format; unless `found_inf` too, that skips the step and leaves the scale alone, because a smaller
-/// one would not help.
+/// One update from all sets of a scaler. `found_inf`: some set held NaN or infinity. `left_out`: some set
+/// skipped its step for another reason (a result that would not fit its format, a norm above the threshold); unless
+/// `found_inf` too, that leaves scale and growth tracker alone, because a smaller scale would not help and a larger one was
+/// not earned.
 ///
 /// The scale is multiplied in f64 and rounded to f32, as PyTorch does.
-pub fn scale_update(config: &ScalerConfig, state: &mut ScalerState, found_inf: bool, overflow: bool) {
+pub fn scale_update(config: &ScalerConfig, state: &mut ScalerState, found_inf: bool, left_out: bool) {
     state.updates = state.updates.saturating_add(1);
-    if found_inf || overflow {
+    if found_inf || left_out {
         state.skipped = state.skipped.saturating_add(1);
         state.consecutive_skipped = state.consecutive_skipped.saturating_add(1);
     }
@@ -21,7 +22,7 @@ pub fn scale_update(config: &ScalerConfig, state: &mut ScalerState, found_inf: b
             let backed_off = f64::from(state.scale) * config.backoff_factor;
             state.scale = (backed_off as f32).max(config.min_scale);
         }
-    } else if !overflow {
+    } else if !left_out {
         state.consecutive_skipped = 0;
         if config.refill == HysteresisRefill::OnFiniteStep {
             state.hysteresis_left = config.hysteresis;

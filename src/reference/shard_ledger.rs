@@ -2,22 +2,49 @@
 
 use super::norm_partials::Ledger as Sums;
 use super::{TensorBits, apply, norm_finish, norm_partials};
-use crate::clip::Clip;
-use crate::ledger::{LINF, Part, refuse};
-use crate::{ClipNorm, Error, Ledger, LossScale, NormType};
+use crate::ledger::Part;
+use crate::{Error, Ledger, Limit, LossScale, NormType, Unscale};
 
-/// The ledger of a part of the gradients, for a step with this limit.
+/// The ledger of a part of the gradients, for a step with this limit, in place.
 ///
 /// # Errors
-/// [`Error::Ledger`] for a Linf norm, which is no sum.
-pub fn ledger(tensors: &[TensorBits<'_>], scale: LossScale, clip: Option<ClipNorm>) -> Result<Ledger, Error> {
-    let norm_type = Clip::Norm(clip).norm_type();
-    if norm_type == NormType::Linf {
-        return refuse(LINF.into());
-    }
-    let inverse = norm_finish::inverse(scale);
+/// [`Error::ShardLimit`] if a step with this limit cannot be sharded, or a number is a word of a buffer; the errors of
+/// numbers outside their domains.
+pub fn ledger(
+    tensors: &[TensorBits<'_>],
+    scale: impl Into<Unscale>,
+    limit: impl Into<Limit>,
+) -> Result<Ledger, Error> {
+    part(tensors, &scale.into(), limit.into(), true)
+}
+
+/// [`ledger`] of a deferred step, in which nothing can overflow.
+///
+/// # Errors
+/// As [`ledger`].
+pub fn ledger_deferred(
+    tensors: &[TensorBits<'_>],
+    scale: impl Into<Unscale>,
+    limit: impl Into<Limit>,
+) -> Result<Ledger, Error> {
+    part(tensors, &scale.into(), limit.into(), false)
+}
+
+fn part(
+    tensors: &[TensorBits<'_>],
+    unscale: &Unscale,
+    limit: Limit,
+    in_place: bool,
+) -> Result<Ledger, Error> {
+    unscale.check()?;
+    let words = || Error::ShardLimit { set: "reference".into(), why: super::WORDS.into() };
+    let divisor = unscale.divisor.value().ok_or_else(words)?;
+    let scale = LossScale::new(unscale.scale.value().ok_or_else(words)?)?;
+    let terms = super::terms_of(&[], &limit.any(), divisor, in_place)?;
+    let norm_type = terms.norm_type;
+    let inverse = norm_finish::inverse(scale.get(), divisor).unwrap_or(crate::R24::ONE);
     let mut part =
-        Part { clip, scale, elements: 0, nonfinite: [0; 3], overflow: false, sums: Sums::default() };
+        Part { terms, scale, elements: 0, nonfinite: [0; 3], overflow: false, sums: Sums::default() };
     for tensor in tensors {
         let (format, bytes) = (tensor.format, &*tensor.bytes);
         part.elements += bytes.len() as u64 / format.size();
@@ -25,11 +52,13 @@ pub fn ledger(tensors: &[TensorBits<'_>], scale: LossScale, clip: Option<ClipNor
         for (sum, n) in part.nonfinite.iter_mut().zip([found.nan, found.pos_inf, found.neg_inf]) {
             *sum += n;
         }
-        part.sums.merge(&match norm_type {
-            NormType::L1 => norm_partials::l1_ledger(format, bytes),
-            NormType::L2 | NormType::Linf => norm_partials::ledger(format, bytes),
-        });
-        part.overflow |= apply::overflows(format, bytes, inverse);
+        if tensor.role.counted() {
+            part.sums.merge(&match norm_type {
+                NormType::L1 => norm_partials::l1_ledger(format, bytes),
+                NormType::L2 | NormType::Linf => norm_partials::ledger(format, bytes),
+            });
+        }
+        part.overflow |= in_place && tensor.role.scaled() && apply::overflows(format, bytes, inverse);
     }
     Ok(Ledger::of_part(part))
 }

@@ -3,7 +3,7 @@
 mod verdict;
 
 pub use verdict::Verdict;
-pub(crate) use verdict::{HEAD_BYTES, OWN_AT, Own, STATE_AT, VERDICT_BYTES, verdict_of};
+pub(crate) use verdict::{HEAD_BYTES, OWN_AT, STATE_AT, VERDICT_BYTES, verdict_of};
 
 use std::fmt;
 

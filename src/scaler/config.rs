@@ -26,6 +26,18 @@ pub enum HysteresisRefill {
     OnFiniteStep,
 }
 
+/// What becomes of the other optimizers of a scaler when one skips its step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+pub enum SkipRule {
+    /// Each skips by itself (PyTorch's rule).
+    #[default]
+    Each,
+    /// All are skipped if one is (Megatron's and DeepSpeed's rule): record them together, by
+    /// [`GradScaler::record_all`](crate::GradScaler::record_all).
+    All,
+}
+
 /// Configuration of a [`GradScaler`](crate::GradScaler), with PyTorch's names and defaults.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScalerConfig {
@@ -45,11 +57,15 @@ pub struct ScalerConfig {
     pub hysteresis: u32,
     /// What refills the hysteresis.
     pub refill: HysteresisRefill,
-    /// After so many skipped steps in a row, [`GradScaler::begin`](crate::GradScaler::begin) refuses until
-    /// [`GradScaler::resume`](crate::GradScaler::resume). Noticed when a report is read. `None`: never.
+    /// After so many steps of a set were skipped in a row, for whatever reason, the scaler halts on the GPU: every verdict
+    /// says skip, and nothing moves. [`GradScaler::begin`](crate::GradScaler::begin) refuses as soon as the host has heard of
+    /// it, without reports, until [`GradScaler::resume`](crate::GradScaler::resume). `None`: never.
     pub max_consecutive_skipped: Option<u32>,
-    /// A step with a norm above this is skipped; for the scale it counts as finite. `None`: never.
+    /// A step with a norm above this is skipped, unless its limit has a threshold of its own
+    /// ([`Limit::skip_above`](crate::Limit::skip_above)). The scale and its growth stay as they are. `None`: never.
     pub skip_above: Option<f32>,
+    /// What becomes of the other optimizers when one skips its step.
+    pub skip: SkipRule,
     /// Whether the scale moves at all.
     pub mode: ScaleMode,
 }
@@ -67,6 +83,7 @@ impl Default for ScalerConfig {
             refill: HysteresisRefill::OnGrowth,
             max_consecutive_skipped: None,
             skip_above: None,
+            skip: SkipRule::Each,
             mode: ScaleMode::Dynamic,
         }
     }

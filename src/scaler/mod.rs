@@ -4,18 +4,26 @@ pub(crate) mod config;
 pub(crate) mod order;
 pub(crate) mod reports;
 pub(crate) mod state;
+mod watch;
 
+use std::collections::HashMap;
+use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::gpu::context::{filled, group, guarded};
+use crate::gpu::guard::guarded;
+use crate::gpu::make::{filled, group, part, staging};
+use crate::gpu::readback::{PATIENCE, Pending, start_read};
 use crate::gpu::shader::Kernel;
-use crate::scaler::order::{Accumulating, Recorded};
-use crate::scaler::reports::Reports;
-use crate::scaler::state::GpuState;
-use crate::{Context, Error, GradSet, HysteresisRefill, ScaleMode, ScalerConfig, ScalerState};
-
-const STATE_BYTES: u64 = size_of::<GpuState>() as u64;
+use crate::grad_set::{Ticket, WeakSet};
+use crate::{
+    Context, Error, GradSet, HysteresisRefill, Members, ScaleMode, ScalerConfig, ScalerState, SetState,
+    SkipRule,
+};
+use order::{Accumulating, Limited, Open, Recorded, Step};
+use reports::Reports;
+use state::GpuState;
+use watch::{STATE_BYTES, Watch};
 
 /// Keeps the loss scale of one or more optimizers, PyTorch's `GradScaler` for wgpu.
 ///
@@ -23,7 +31,7 @@ const STATE_BYTES: u64 = size_of::<GpuState>() as u64;
 /// [`GradSet`]; [`GradScaler::begin`] opens a step of one, and [`GradScaler::update`] closes all that are open.
 ///
 /// ```
-/// use gradclip::{ClipNorm, Context, Format, GradScaler, GradSet, ScalerConfig, TensorSlice, wgpu};
+/// use gradclip::{Limit, Context, Format, GradScaler, GradSet, ScalerConfig, TensorSlice, wgpu};
 /// # use wgpu::util::{BufferInitDescriptor, DeviceExt};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
@@ -48,37 +56,60 @@ const STATE_BYTES: u64 = size_of::<GpuState>() as u64;
 ///     // ... backward of a microbatch, on the encoder ...
 ///     step.microbatch();
 /// }
-/// let step = step.unscale().clip_grad_norm(ClipNorm::new(1.0)?).record(&mut encoder)?;
+/// let step = step.unscale().limit(Limit::norm(1.0)).record(&mut encoder)?;
 /// // ... the optimizer's kernel, which does nothing if `grads.verdict()` says skip ...
 /// scaler.update(&mut encoder, [step])?;
 /// queue.submit([encoder.finish()]);
 ///
 /// // Whenever a log wants it; `poll_report` never blocks.
 /// let report = scaler.wait_report(std::time::Duration::from_secs(60))?.expect("it was submitted");
-/// assert_eq!(report.steps[0].report.total_norm, 5.0);
+/// assert_eq!(report.steps[0].report.total_norm, Some(5.0));
 /// assert_eq!((report.steps[0].microbatches, report.scaler.growth_tracker), (2, 1));
 /// # Ok(())
 /// # }
 /// ```
+///
+/// A handle: cheap to clone and to store.
+#[derive(Debug, Clone)]
+pub struct GradScaler(Arc<Inner>);
+
 #[derive(Debug)]
-pub struct GradScaler {
-    pub(crate) context: Context,
-    pub(crate) id: u64,
-    pub(crate) config: ScalerConfig,
-    pub(crate) state: wgpu::Buffer,
+struct Inner {
+    context: Context,
+    id: u64,
+    config: ScalerConfig,
+    state: wgpu::Buffer,
+    /// The state, as steps bind it.
+    state_group: wgpu::BindGroup,
     pipeline: wgpu::ComputePipeline,
     /// By `first + 2 * last`.
     turns: Vec<wgpu::BindGroup>,
+    agreement: Option<Agreement>,
+    watch: Watch,
     book: Mutex<Book>,
-    pub(crate) reports: Mutex<Reports>,
+    reports: Mutex<Reports>,
+}
+
+/// All or none.
+#[derive(Debug)]
+struct Agreement {
+    pipeline: wgpu::ComputePipeline,
+    /// Hears the first, hears another, tells.
+    turns: [wgpu::BindGroup; 3],
 }
 
 /// What the host knows.
 #[derive(Debug, Default)]
 struct Book {
-    /// Sets with an open step: id and name.
-    open: Vec<(u64, String)>,
-    /// Set when a report showed too many skipped steps.
+    /// Sets with an open step.
+    open: Vec<(Ticket, GradSet)>,
+    /// Sets that were ever begun.
+    known: Vec<WeakSet>,
+    /// States that were loaded for sets that were not begun since.
+    loaded: HashMap<String, SetState>,
+    /// Sharded steps that were skipped in a row, by the set's number: what every rank knows from the merged ledger.
+    sharded: HashMap<u64, u32>,
+    /// Set when too many steps were skipped in a row.
     stalled: Option<u32>,
 }
 
@@ -94,6 +125,7 @@ struct ConfigUniform {
     max_scale: f32,
     refill_on_finite: u32,
     dynamic: u32,
+    most_skipped: u32,
 }
 
 impl GradScaler {
@@ -114,73 +146,157 @@ impl GradScaler {
             max_scale: config.max_scale,
             refill_on_finite: u32::from(config.refill == HysteresisRefill::OnFiniteStep),
             dynamic: u32::from(config.mode == ScaleMode::Dynamic),
+            most_skipped: config.max_consecutive_skipped.unwrap_or(0),
         };
-        let (state, turns) = guarded(&shared.device, "creating a GradScaler", || {
+        let agree = match config.skip {
+            SkipRule::Each => None,
+            SkipRule::All => Some(shared.pipeline(Kernel::Agree)?),
+        };
+        let what = "creating a GradScaler";
+        let (state, state_group, turns, agreement, watch) = guarded(&shared.device, what, || {
             use wgpu::BufferUsages as Usage;
             let usage = Usage::STORAGE | Usage::UNIFORM | Usage::COPY_SRC | Usage::COPY_DST;
             let start = ScalerState::new(&config).to_gpu();
             let state = filled(shared, "gradclip scaler", usage, bytemuck::bytes_of(&start));
             let config =
                 filled(shared, "gradclip scaler config", Usage::UNIFORM, bytemuck::bytes_of(&uniform));
+            let turn = |words: [u32; 4]| {
+                filled(shared, "gradclip turn", Usage::UNIFORM, bytemuck::cast_slice(&words))
+            };
             let turns = (0..4u32)
-                .map(|turn| {
-                    let turn = [turn & 1, turn >> 1, 0, 0];
-                    let turn = filled(shared, "gradclip turn", Usage::UNIFORM, bytemuck::cast_slice(&turn));
+                .map(|number| {
+                    let turn = turn([number & 1, number >> 1, 0, 0]);
                     let resources = [&state, &config, &turn].map(wgpu::Buffer::as_entire_binding);
                     group(shared, &shared.layouts.scale_update, &resources)
                 })
                 .collect();
-            (state, turns)
+            let agreement = agree.map(|pipeline| {
+                let shared_word = filled(shared, "gradclip agreement", Usage::STORAGE, &[0; 16]);
+                let turns = [[1, 0, 0, 0], [0, 0, 0, 0], [0, 1, 0, 0]].map(|words| {
+                    let turn = turn(words);
+                    let resources = [&shared_word, &turn].map(wgpu::Buffer::as_entire_binding);
+                    group(shared, &shared.layouts.agree, &resources)
+                });
+                Agreement { pipeline, turns }
+            });
+            let state_group = group(shared, &shared.layouts.scaler, &[part(&state, 0, 16)]);
+            let watch = Watch::new(|| staging(&shared.device, "gradclip watch", STATE_BYTES));
+            (state, state_group, turns, agreement, watch)
         })?;
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Ok(Self {
+        Ok(Self(Arc::new(Inner {
             context: context.clone(),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             config,
             state,
+            state_group,
             pipeline,
             turns,
+            agreement,
+            watch,
             book: Mutex::default(),
             reports: Mutex::default(),
-        })
+        })))
     }
 
     /// The configuration.
     #[must_use]
     pub fn config(&self) -> &ScalerConfig {
-        &self.config
+        &self.0.config
     }
 
     /// The scale as the first word (f32) of a buffer, for the engine's loss kernel: bind it as uniform or read-only
     /// storage. 16 bytes are bound; the other words are the scaler's. The buffer stays the same.
     #[must_use]
     pub fn scale_buffer(&self) -> wgpu::BufferBinding<'_> {
-        wgpu::BufferBinding { buffer: &self.state, offset: 0, size: wgpu::BufferSize::new(16) }
+        wgpu::BufferBinding { buffer: &self.0.state, offset: 0, size: wgpu::BufferSize::new(16) }
     }
 
-    /// Opens a step of one optimizer: from here to [`GradScaler::update`] the scale stands still, so that every
-    /// microbatch's backward and the unscale see the same one. Begin all optimizers of the scaler before the first
-    /// backward: the scaler cannot wait for one that it has not heard of. Dropping what this returns gives the step up.
+    /// Opens a step of one optimizer, or of a [`Joint`](crate::Joint) of several under one norm: from here to
+    /// [`GradScaler::update`] the scale stands still, so that every microbatch's backward and the unscale see the same one.
+    /// Begin all optimizers of the scaler before the first backward: the scaler cannot wait for one that it has not heard
+    /// of. Dropping what this returns gives the step up, and so does [`GradScaler::give_up`] by name.
     ///
     /// # Errors
     /// [`Error::StepOpen`] if the set has an open step, [`Error::OtherScaler`] if it has one under another scaler,
-    /// [`Error::OtherContext`] if set and scaler belong to different contexts, [`Error::TooManySkipped`] if a report
-    /// showed more skipped steps in a row than the configuration allows.
-    pub fn begin<'a>(&'a self, set: &'a GradSet) -> Result<Accumulating<'a>, Error> {
-        if !std::sync::Arc::ptr_eq(&self.context.shared, &set.context.shared) {
-            return Err(Error::OtherContext { set: set.name.clone() });
+    /// [`Error::OtherContext`] if set and scaler belong to different contexts, [`Error::SharedBytes`] if it lies where
+    /// another open set does, [`Error::SameName`] if another set of the scaler has its name, [`Error::TooManySkipped`] if
+    /// more steps in a row were skipped than the configuration allows, as far as the host has heard: this never waits.
+    pub fn begin(&self, members: impl Into<Members>) -> Result<Step<Accumulating>, Error> {
+        let members = members.into();
+        for set in members.sets() {
+            if !Arc::ptr_eq(&self.0.context.shared, &set.context().shared) {
+                return Err(Error::OtherContext { set: set.name().into() });
+            }
         }
+        // Calls what wgpu has to say, and waits for nothing.
+        let _ = self.0.context.device().poll(wgpu::PollType::Poll);
+        let heard = self.0.watch.heard();
         let mut book = self.book();
+        book.stalled = heard.or(book.stalled);
         if let Some(skipped) = book.stalled {
             return Err(Error::TooManySkipped { skipped });
         }
-        match set.open_under.compare_exchange(0, self.id, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => {}
-            Err(id) if id == self.id => return Err(Error::StepOpen { set: set.name.clone() }),
-            Err(_) => return Err(Error::OtherScaler { set: set.name.clone() }),
+        let ticket = Ticket::new(self.0.id);
+        let mut opened = Vec::with_capacity(members.sets().len());
+        for set in members.sets() {
+            if let Err(error) = self.open(&mut book, set, ticket) {
+                opened.iter().for_each(|set: &&GradSet| set.close(ticket));
+                book.open.retain(|(other, _)| *other != ticket);
+                return Err(error);
+            }
+            opened.push(set);
         }
-        book.open.push((set.id, set.name.clone()));
-        Ok(Accumulating::new(self, set))
+        drop(book);
+        Ok(Step::new(Open::new(self.clone(), members, ticket)))
+    }
+
+    fn open(&self, book: &mut Book, set: &GradSet, ticket: Ticket) -> Result<(), Error> {
+        if set.ticket().is_none() {
+            for (_, other) in &book.open {
+                if !(set.shares() && other.shares()) {
+                    other.check_apart(set)?;
+                }
+            }
+            book.known.retain(|known| known.upgrade().is_some());
+            let known: Vec<GradSet> = book.known.iter().filter_map(WeakSet::upgrade).collect();
+            if known.iter().any(|other| !other.same(set) && other.name() == set.name()) {
+                return Err(Error::SameName { set: set.name().into() });
+            }
+            if !known.iter().any(|other| other.same(set)) {
+                book.known.push(set.downgrade());
+            }
+        }
+        set.open_for(ticket)?;
+        if let Some(state) = book.loaded.remove(set.name()) {
+            set.put_state(&state)?;
+        }
+        book.open.push((ticket, set.clone()));
+        Ok(())
+    }
+
+    /// Gives up the open step of a set by its name, for a guard that was leaked or lost; whether there was one. What still
+    /// holds the guard gets [`Error::GivenUp`].
+    pub fn give_up(&self, set: &str) -> bool {
+        let ticket = self.book().open.iter().find(|(_, open)| open.name() == set).map(|(ticket, _)| *ticket);
+        ticket.is_some_and(|ticket| {
+            self.close(ticket);
+            true
+        })
+    }
+
+    /// Records steps of several optimizers together: all are read, then, under [`SkipRule::All`], all are skipped if one is,
+    /// then all are written. On the GPU; nothing is read back.
+    ///
+    /// # Errors
+    /// As [`Step::record`], for any of them; [`Error::OtherScaler`] for a step begun under another scaler. Nothing is
+    /// recorded then, and all are given up.
+    pub fn record_all<K>(
+        &self,
+        encoder: &mut wgpu::CommandEncoder,
+        steps: impl IntoIterator<Item = Step<Limited<K>>>,
+    ) -> Result<Vec<Step<Recorded>>, Error> {
+        order::record_all(self, encoder, steps.into_iter().collect())
     }
 
     /// Records the update of the scale, from the verdicts of all optimizers: once per optimizer step, after the last
@@ -192,26 +308,28 @@ impl GradScaler {
     ///
     /// # Errors
     /// [`Error::NoSteps`] without steps, [`Error::OtherScaler`] for a step begun under another scaler,
-    /// [`Error::LeftOut`] if an optimizer with an open step is missing, [`Error::Wgpu`] if wgpu refuses the buffer of a
-    /// report. The update is not recorded then, and `steps` are given up.
-    pub fn update<'a>(
+    /// [`Error::GivenUp`] for one that was given up by name, [`Error::LeftOut`] if an optimizer with an open step is
+    /// missing, [`Error::Wgpu`] if wgpu refuses the buffer of a report. The update is not recorded then, and `steps` are
+    /// given up.
+    pub fn update(
         &self,
         encoder: &mut wgpu::CommandEncoder,
-        steps: impl IntoIterator<Item = Recorded<'a>>,
+        steps: impl IntoIterator<Item = Step<Recorded>>,
     ) -> Result<(), Error> {
-        let steps: Vec<Recorded<'a>> = steps.into_iter().collect();
+        let steps: Vec<Step<Recorded>> = steps.into_iter().collect();
         if steps.is_empty() {
             return Err(Error::NoSteps);
         }
-        if let Some(step) = steps.iter().find(|s| s.scaler().id != self.id) {
-            return Err(Error::OtherScaler { set: step.set().name.clone() });
+        if let Some(step) = steps.iter().find(|s| !s.is_of(self)) {
+            return Err(Error::OtherScaler { set: step.name() });
         }
+        steps.iter().try_for_each(|step| step.open().check())?;
         let missing = self
             .book()
             .open
             .iter()
-            .find(|(id, _)| !steps.iter().any(|s| s.set().id == *id))
-            .map(|(_, name)| name.clone());
+            .find(|(ticket, _)| !steps.iter().any(|s| s.open().ticket == *ticket))
+            .map(|(_, set)| set.name().to_owned());
         if let Some(set) = missing {
             return Err(Error::LeftOut { set });
         }
@@ -220,14 +338,18 @@ impl GradScaler {
             label: Some("gradclip scale_update"),
             timestamp_writes: None,
         });
-        pass.set_pipeline(&self.pipeline);
-        for (i, step) in steps.iter().enumerate() {
-            let turn = usize::from(i == 0) + 2 * usize::from(i + 1 == steps.len());
-            pass.set_bind_group(0, &self.turns[turn], &[]);
-            pass.set_bind_group(1, &step.set().verdict_group, &[]);
+        pass.set_pipeline(&self.0.pipeline);
+        let last = steps.iter().map(|step| step.sets().len()).sum::<usize>() - 1;
+        for (i, set) in steps.iter().flat_map(Step::sets).enumerate() {
+            let turn = usize::from(i == 0) + 2 * usize::from(i == last);
+            pass.set_bind_group(0, &self.0.turns[turn], &[]);
+            pass.set_bind_group(1, set.head_group(), &[]);
             pass.dispatch_workgroups(1, 1, 1);
         }
         drop(pass);
+        if self.0.config.max_consecutive_skipped.is_some() {
+            self.0.watch.send(encoder, &self.0.state);
+        }
         if let Some(report) = report {
             self.finish_report(encoder, report);
         }
@@ -235,56 +357,157 @@ impl GradScaler {
         Ok(())
     }
 
-    /// Lets training go on after [`Error::TooManySkipped`].
-    pub fn resume(&self) {
-        self.book().stalled = None;
-    }
-
-    /// The state, read from the GPU after everything submitted so far. Blocks: for checkpoints.
+    /// Lets training go on after [`Error::TooManySkipped`]: counts of skipped steps in a row start again. It reaches the GPU
+    /// with the next submission, before its commands.
     ///
     /// # Errors
-    /// [`Error::Wgpu`] if the device was lost, [`Error::Timeout`] after a minute.
-    pub fn state_dict(&self) -> Result<ScalerState, Error> {
-        let bytes = crate::gpu::readback::read_buffer(&self.context, "GradScaler", &self.state, STATE_BYTES)?;
-        Ok(ScalerState::from_gpu(bytemuck::pod_read_unaligned(&bytes)))
-    }
-
-    /// Goes on from a saved state, bit for bit. It reaches the GPU with the next submission, before its commands.
-    ///
-    /// # Errors
-    /// [`Error::State`] if the state is of another version or contradicts itself or the configuration,
-    /// [`Error::LeftOut`] while a step is open, [`Error::Wgpu`] if wgpu has no memory left to send it. The scaler then
-    /// stays as it was.
-    pub fn load_state_dict(&self, state: &ScalerState) -> Result<(), Error> {
-        state.check(&self.config)?;
+    /// [`Error::Wgpu`] if there is no memory to send it; [`Error::DeviceLost`].
+    pub fn resume(&self) -> Result<(), Error> {
         let mut book = self.book();
-        if let Some((_, name)) = book.open.first() {
-            return Err(Error::LeftOut { set: name.clone() });
-        }
-        guarded(self.context.device(), "loading the scaler's state", || {
-            self.context.queue().write_buffer(&self.state, 0, bytemuck::bytes_of(&state.to_gpu()));
+        guarded(self.0.context.device(), "resuming a GradScaler", || {
+            let queue = self.0.context.queue();
+            let at = std::mem::offset_of!(GpuState, halted) as u64;
+            queue.write_buffer(&self.0.state, at, &[0; 4]);
+            for set in book.known.iter().filter_map(WeakSet::upgrade) {
+                set.forget_skipped();
+            }
         })?;
+        self.0.watch.forget();
+        book.loaded.values_mut().for_each(|set| set.consecutive_skipped = 0);
+        book.sharded.clear();
         book.stalled = None;
         Ok(())
     }
 
-    /// Called when a step guard is dropped.
-    pub(crate) fn close(&self, set: &GradSet) {
-        self.book().open.retain(|(id, _)| *id != set.id);
-        // A half of a step that was given up is not for the next.
-        set.forget_ledger();
-        set.open_under.store(0, Ordering::Release);
+    /// The state, read from the GPU after everything submitted so far, with the steps that each set has taken. Blocks: for
+    /// checkpoints.
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`] if the device was lost, [`Error::Timeout`] after a minute.
+    pub fn state_dict(&self) -> Result<ScalerState, Error> {
+        let (pending, saved) = self.start_state()?;
+        Ok(saved.decode(&pending.wait(PATIENCE)?))
     }
 
-    /// Called when a report shows skipped steps in a row.
-    pub(crate) fn saw_skipped(&self, in_a_row: u32) {
-        if self.config.max_consecutive_skipped.is_some_and(|most| in_a_row >= most) {
-            self.book().stalled = Some(in_a_row);
+    /// [`GradScaler::state_dict`] without blocking.
+    ///
+    /// # Errors
+    /// The future's output, as [`GradScaler::state_dict`] but for the timeout.
+    pub fn state_dict_async(&self) -> impl Future<Output = Result<ScalerState, Error>> + Send + use<> {
+        let started = self.start_state();
+        async move {
+            let (pending, saved) = started?;
+            Ok(saved.decode(&pending.bytes().await?))
         }
     }
 
+    fn start_state(&self) -> Result<(Pending, Saved), Error> {
+        let saved = {
+            let next_update = self.reports().next_update;
+            let book = self.book();
+            let sets = book.known.iter().filter_map(WeakSet::upgrade);
+            // The state of a set that was loaded and not begun since is what was loaded.
+            let (sets, loaded) = (sets.filter(|set| !book.loaded.contains_key(set.name())), &book.loaded);
+            Saved { sets: sets.collect(), loaded: loaded.values().cloned().collect(), next_update }
+        };
+        let size = STATE_BYTES + 8 * saved.sets.len() as u64;
+        let pending = start_read(&self.0.context, "GradScaler", size, |encoder, staging| {
+            encoder.copy_buffer_to_buffer(&self.0.state, 0, staging, 0, STATE_BYTES);
+            for (set, at) in saved.sets.iter().zip((STATE_BYTES..).step_by(8)) {
+                set.copy_state(encoder, staging, at);
+            }
+            Ok(())
+        })?;
+        Ok((pending, saved))
+    }
+
+    /// Goes on from a saved state, bit for bit, with the steps that each set has taken: sets are told apart by name, and
+    /// those that were not begun yet get theirs when they are. It reaches the GPU with the next submission, before its
+    /// commands. It does not wait, so it needs no other form where nothing can.
+    ///
+    /// # Errors
+    /// [`Error::State`] if the state is of another version or contradicts itself or the configuration,
+    /// [`Error::LeftOut`] while a step is open, [`Error::Wgpu`] if wgpu has no memory left to send it,
+    /// [`Error::DeviceLost`]. The scaler then stays as it was.
+    pub fn load_state_dict(&self, state: &ScalerState) -> Result<(), Error> {
+        state.check(&self.0.config)?;
+        let mut book = self.book();
+        if let Some((_, set)) = book.open.first() {
+            return Err(Error::LeftOut { set: set.name().into() });
+        }
+        let cap = self.0.config.max_consecutive_skipped;
+        let in_a_row = state.sets.iter().map(|set| set.consecutive_skipped).max().unwrap_or(0);
+        let stalled = cap.filter(|&most| in_a_row >= most).map(|_| in_a_row);
+        let mut gpu = state.to_gpu();
+        gpu.halted = u32::from(stalled.is_some());
+        guarded(self.0.context.device(), "loading the scaler's state", || {
+            self.0.context.queue().write_buffer(&self.0.state, 0, bytemuck::bytes_of(&gpu));
+        })?;
+        book.loaded = state.sets.iter().map(|set| (set.set.clone(), set.clone())).collect();
+        let known: Vec<GradSet> = book.known.iter().filter_map(WeakSet::upgrade).collect();
+        for set in known {
+            let fresh = SetState::new(set.name(), 0);
+            let state = book.loaded.remove(set.name()).unwrap_or(fresh);
+            set.put_state(&state)?;
+        }
+        book.sharded.clear();
+        book.stalled = stalled;
+        drop(book);
+        self.0.watch.forget();
+        self.reports().next_update = state.next_update;
+        Ok(())
+    }
+
+    /// Called when a step guard is dropped or given up.
+    fn close(&self, ticket: Ticket) {
+        let mut closed = Vec::new();
+        self.book().open.retain(|(other, set)| {
+            let open = *other != ticket;
+            if !open {
+                closed.push(set.clone());
+            }
+            open
+        });
+        closed.iter().for_each(|set| set.close(ticket));
+    }
+
+    /// Counts a sharded step, of which the host knows whether it is skipped.
+    fn count_sharded(&self, set: &GradSet, skipped: bool) {
+        let Some(most) = self.0.config.max_consecutive_skipped else { return };
+        let mut book = self.book();
+        let in_a_row = book.sharded.entry(set.id()).or_insert(0);
+        *in_a_row = if skipped { in_a_row.saturating_add(1) } else { 0 };
+        if *in_a_row >= most {
+            book.stalled = Some(*in_a_row);
+        }
+    }
+
+    /// All of the state, as the GPU has it.
+    pub(crate) fn state_buffer(&self) -> &wgpu::Buffer {
+        &self.0.state
+    }
+
     fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A state on its way, with what the host knows of it.
+struct Saved {
+    sets: Vec<GradSet>,
+    loaded: Vec<SetState>,
+    next_update: u64,
+}
+
+impl Saved {
+    fn decode(self, bytes: &[u8]) -> ScalerState {
+        let (state, sets) = bytes.split_at(STATE_BYTES as usize);
+        let read = self.sets.iter().zip(sets.chunks_exact(8)).map(|(set, bytes)| set.decode_state(bytes));
+        ScalerState {
+            next_update: self.next_update,
+            sets: read.chain(self.loaded).collect(),
+            ..ScalerState::from_gpu(bytemuck::pod_read_unaligned(state))
+        }
     }
 }
 

@@ -1,265 +1,384 @@
 //! One step of one optimizer as types, so that the wrong order does not compile.
 //!
-//! [`Accumulating`] -> [`Unscaled`] -> [`Clipped`] -> [`Recorded`]. Each takes the one before by value: there is no
-//! way to clip before unscaling, to unscale or clip twice, to add a microbatch after unscaling, or to record twice.
+//! [`Accumulating`] -> [`Unscaled`] -> [`Limited`] -> [`Recorded`]. Each takes the one before by value: there is no
+//! way to limit before unscaling, to unscale or limit twice, to add a microbatch after unscaling, or to record twice. A step
+//! owns what it needs, so that it can be stored.
 
 use std::future::Future;
 
-use crate::clip::Clip;
-use crate::grad_set::Also;
-use crate::grad_set::params::ScaleSource;
-use crate::{ClipNorm, ClipValue, Error, GradScaler, GradSet, Ledger};
+use crate::grad_set::{Also, Half, Ticket, Told};
+use crate::limit::AnyLimit;
+use crate::{Error, GradScaler, GradSet, Ledger, Limit, Members, OneFactor, Scalar, SkipRule, Unscale};
 
-/// Marks a set as open until it is dropped.
+/// Marks sets as open until it is dropped.
 #[derive(Debug)]
-struct Open<'a> {
-    scaler: &'a GradScaler,
-    set: &'a GradSet,
-    microbatches: u32,
-    also: Also,
+pub(super) struct Open {
+    scaler: GradScaler,
+    members: Members,
+    pub ticket: Ticket,
+    pub microbatches: u32,
+    divisor: Scalar,
+    pub also: Also,
 }
 
-impl Drop for Open<'_> {
-    fn drop(&mut self) {
-        self.scaler.close(self.set);
+impl Open {
+    pub fn new(scaler: GradScaler, members: Members, ticket: Ticket) -> Self {
+        let divisor = Scalar::Value(1.0);
+        Self { scaler, members, ticket, microbatches: 0, divisor, also: Also::default() }
+    }
+
+    /// Whether nobody gave it up.
+    pub fn check(&self) -> Result<(), Error> {
+        self.members.sets().iter().try_for_each(|set| set.check_ticket(self.ticket))
+    }
+
+    /// The scale is the scaler's.
+    fn unscale(&self) -> Unscale {
+        Unscale::by(1.0).divide_by(self.divisor.clone())
     }
 }
 
-/// An open step whose gradients are still being added up: run backward of every microbatch now, with the loss
-/// multiplied by [`GradScaler::scale_buffer`].
-#[derive(Debug)]
-#[must_use = "dropping an open step gives it up; call unscale() after the last microbatch"]
-pub struct Accumulating<'a>(Open<'a>);
-
-/// An open step whose gradients are complete. The division by the scale is part of what [`Unscaled::record`] or
-/// [`Clipped::record`] records.
-#[derive(Debug)]
-#[must_use = "dropping an open step gives it up; clip it or record it"]
-pub struct Unscaled<'a>(Open<'a>);
-
-/// An open step that will be clipped.
-#[derive(Debug)]
-#[must_use = "dropping an open step gives it up; record it"]
-pub struct Clipped<'a> {
-    open: Open<'a>,
-    clip: ClipNorm,
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.scaler.close(self.ticket);
+    }
 }
 
-/// An open step whose limit is not one norm of all tensors, so that no single factor can stand for it: it is always applied
-/// in place.
+/// An open step of one optimizer, or of a [`Joint`](crate::Joint): `S` says how far it is. Dropping it gives it up.
 #[derive(Debug)]
-#[must_use = "dropping an open step gives it up; record it"]
-pub struct ClippedInPlace<'a> {
-    open: Open<'a>,
-    clip: Clip,
+#[must_use = "dropping an open step gives it up; record it and pass it to GradScaler::update"]
+pub struct Step<S> {
+    open: Open,
+    state: S,
 }
 
-/// An open step over a part of the gradients whose first half is on an encoder: submit it, read the ledger, add up the
-/// ledgers of all parts, and record the rest.
+/// Gradients are still being added up: run backward of every microbatch now, with the loss multiplied by
+/// [`GradScaler::scale_buffer`].
 #[derive(Debug)]
-#[must_use = "dropping an open step gives it up; read its ledger, merge, and record it"]
-pub struct Sharded<'a>(Open<'a>);
+pub struct Accumulating(());
 
-/// A step whose commands are on an encoder. Give it to [`GradScaler::update`].
+/// The gradients are complete. The division by the scale is part of what is recorded.
 #[derive(Debug)]
-#[must_use = "dropping a recorded step keeps it out of the update of the scale; pass it to GradScaler::update"]
-pub struct Recorded<'a>(Open<'a>);
+pub struct Unscaled(());
 
-impl<'a> Accumulating<'a> {
-    pub(crate) fn new(scaler: &'a GradScaler, set: &'a GradSet) -> Self {
-        Self(Open { scaler, set, microbatches: 0, also: Also::default() })
+/// It is known how the gradients are limited.
+#[derive(Debug)]
+pub struct Limited<K = OneFactor> {
+    limit: Limit<K>,
+}
+
+/// The first half of a step over a part of the gradients is on an encoder: submit it, read the ledger, add up the ledgers of
+/// all parts, and record the rest.
+#[derive(Debug)]
+pub struct Sharded(());
+
+/// The commands are on an encoder. Give it to [`GradScaler::update`].
+#[derive(Debug)]
+pub struct Recorded(());
+
+impl<S> Step<S> {
+    /// The set, or the sets of a joint norm.
+    #[must_use]
+    pub fn sets(&self) -> &[GradSet] {
+        self.open.members.sets()
+    }
+
+    pub(super) fn open(&self) -> &Open {
+        &self.open
+    }
+
+    pub(super) fn is_of(&self, scaler: &GradScaler) -> bool {
+        std::sync::Arc::ptr_eq(&self.open.scaler.0, &scaler.0)
+    }
+
+    /// For errors.
+    pub(super) fn name(&self) -> String {
+        self.sets().first().map_or_else(String::new, |set| set.name().into())
+    }
+}
+
+impl Step<Accumulating> {
+    pub(super) fn new(open: Open) -> Self {
+        Self { open, state: Accumulating(()) }
     }
 
     /// Counts a microbatch whose gradients were added to the set's, for the report.
     pub fn microbatch(&mut self) -> &mut Self {
-        self.0.microbatches = self.0.microbatches.saturating_add(1);
+        self.open.microbatches = self.open.microbatches.saturating_add(1);
         self
     }
 
     /// Ends accumulation.
-    pub fn unscale(self) -> Unscaled<'a> {
-        Unscaled(self.0)
+    pub fn unscale(self) -> Step<Unscaled> {
+        Step { open: self.open, state: Unscaled(()) }
     }
 }
 
-impl<'a> Unscaled<'a> {
-    /// Limits the global norm of the set.
-    pub fn clip_grad_norm(self, clip: ClipNorm) -> Clipped<'a> {
-        Clipped { open: self.0, clip }
+impl Step<Unscaled> {
+    /// Divides by another number beside the scale, before the norm is taken: tokens, or accumulated microbatches.
+    pub fn divide_by(mut self, divisor: impl Into<Scalar>) -> Self {
+        self.open.divisor = divisor.into();
+        self
     }
 
-    /// Limits the norm of each tensor by itself, as [`GradSet::record_clip_per_tensor`]. In the counts of the scaler's
-    /// reports a step is clipped if a tensor was.
-    pub fn clip_grad_norm_per_tensor(self, clip: ClipNorm) -> ClippedInPlace<'a> {
-        ClippedInPlace { open: self.0, clip: Clip::EachTensor(clip) }
-    }
-
-    /// Limits the magnitude of each element, as [`GradSet::record_clip_value`]. In the counts of the scaler's reports no
-    /// such step is clipped.
-    pub fn clip_grad_value(self, clip: ClipValue) -> ClippedInPlace<'a> {
-        ClippedInPlace { open: self.0, clip: Clip::Value(clip) }
-    }
-
-    /// [`Clipped::record_ledger`] without a limit.
-    ///
-    /// # Errors
-    /// As [`Clipped::record_ledger`].
-    pub fn record_ledger(self, encoder: &mut wgpu::CommandEncoder) -> Result<Sharded<'a>, Error> {
-        record_ledger(self.0, encoder, None)
-    }
-
-    /// Asks for the norm after the step, measured by a second read pass, in the report. A deferred step has none.
+    /// Asks for the norm after the step, measured by a second read pass, in the report. A deferred step has none. Prepare it
+    /// with [`Prepare::NormAfter`](crate::Prepare::NormAfter).
     pub fn measure_norm_after(mut self) -> Self {
-        self.0.also.norm_after = true;
+        self.open.also.norm_after = true;
         self
     }
 
-    /// Asks for the norm of each tensor in the report.
+    /// Asks for the norm of each tensor in the report. Prepare it with
+    /// [`Prepare::TensorNorms`](crate::Prepare::TensorNorms).
     pub fn measure_tensor_norms(mut self) -> Self {
-        self.0.also.tensor_norms = true;
+        self.open.also.tensor_norms = true;
         self
+    }
+
+    /// Asks for counts of what the step in place makes 0, or leaves subnormal, in the report. A deferred step loses nothing.
+    /// Prepare it with [`Prepare::Lost`](crate::Prepare::Lost).
+    pub fn count_lost(mut self) -> Self {
+        self.open.also.lost = true;
+        self
+    }
+
+    /// How the gradients are limited.
+    pub fn limit<K>(self, limit: impl Into<Limit<K>>) -> Step<Limited<K>> {
+        Step { open: self.open, state: Limited { limit: limit.into() } }
     }
 
     /// Records the step without a limit.
     ///
     /// # Errors
-    /// [`Error::Wgpu`] if wgpu refuses a buffer; nothing is recorded then.
-    pub fn record(self, encoder: &mut wgpu::CommandEncoder) -> Result<Recorded<'a>, Error> {
-        record(self.0, encoder, Clip::Norm(None), true)
+    /// As [`Step::<Limited>::record`](Step::record).
+    pub fn record(self, encoder: &mut wgpu::CommandEncoder) -> Result<Step<Recorded>, Error> {
+        self.limit(Limit::none()).record(encoder)
     }
 
-    /// [`Clipped::record_deferred`] without a limit.
+    /// [`Step::record_deferred`] without a limit.
     ///
     /// # Errors
-    /// As [`Unscaled::record`].
-    pub fn record_deferred(self, encoder: &mut wgpu::CommandEncoder) -> Result<Recorded<'a>, Error> {
-        record(self.0, encoder, Clip::Norm(None), false)
+    /// As [`Step::record`].
+    pub fn record_deferred(self, encoder: &mut wgpu::CommandEncoder) -> Result<Step<Recorded>, Error> {
+        self.limit(Limit::none()).record_deferred(encoder)
+    }
+
+    /// [`Step::record_ledger`] without a limit.
+    ///
+    /// # Errors
+    /// As [`Step::record_ledger`].
+    pub fn record_ledger(self, encoder: &mut wgpu::CommandEncoder) -> Result<Step<Sharded>, Error> {
+        self.limit(Limit::none()).record_ledger(encoder)
     }
 }
 
-impl<'a> Clipped<'a> {
-    /// Records the step: read, decide, scale in place.
+impl<K> Step<Limited<K>> {
+    /// Records the step: read, decide, change in place, as [`GradSet::record`].
     ///
     /// # Errors
-    /// [`Error::Wgpu`] if wgpu refuses a buffer; nothing is recorded then.
-    pub fn record(self, encoder: &mut wgpu::CommandEncoder) -> Result<Recorded<'a>, Error> {
-        record(self.open, encoder, Clip::Norm(Some(self.clip)), true)
+    /// The errors of numbers outside their domains, [`Error::NotPrepared`] and [`Error::Wgpu`] as [`GradSet::record`];
+    /// [`Error::GivenUp`] if the step was given up by name; [`Error::Together`] if other steps are open under
+    /// [`SkipRule::All`], which has to hear them all. Nothing is recorded then, and the step is given up.
+    pub fn record(self, encoder: &mut wgpu::CommandEncoder) -> Result<Step<Recorded>, Error> {
+        let mut pass = begin_pass(encoder);
+        self.record_in(&mut pass)
     }
 
-    /// Records the read pass and the verdict only. The gradients stay as they are: the optimizer's kernel binds
-    /// [`GradSet::verdict`], multiplies by the factor ([`SCALED_WGSL`](crate::SCALED_WGSL) does it, also where f32 cannot
-    /// hold the factor) and does nothing if `skip` is set. A step then reads every gradient once and writes none.
+    /// [`Step::record`] inside a compute pass that the engine opened: with its timestamps, or between its own kernels.
     ///
     /// # Errors
-    /// As [`Clipped::record`].
-    pub fn record_deferred(self, encoder: &mut wgpu::CommandEncoder) -> Result<Recorded<'a>, Error> {
-        record(self.open, encoder, Clip::Norm(Some(self.clip)), false)
+    /// As [`Step::record`].
+    pub fn record_in(self, pass: &mut wgpu::ComputePass<'_>) -> Result<Step<Recorded>, Error> {
+        self.record_as(pass, true)
     }
-}
 
-impl<'a> Clipped<'a> {
-    /// Records the first half of a step over gradients of which this set holds a part, as [`GradSet::record_ledger`]:
-    /// the scalers of all parts keep one scale, since they see one verdict. What
-    /// [`Unscaled::measure_norm_after`] and [`Unscaled::measure_tensor_norms`] asked for is not measured: a part does not
-    /// know it.
-    ///
-    /// # Errors
-    /// [`Error::ShardLimit`] as [`GradSet::record_ledger`]; [`Error::Wgpu`] if wgpu refuses a buffer. Nothing is recorded
-    /// then.
-    pub fn record_ledger(self, encoder: &mut wgpu::CommandEncoder) -> Result<Sharded<'a>, Error> {
-        record_ledger(self.open, encoder, Some(self.clip))
-    }
-}
-
-impl<'a> ClippedInPlace<'a> {
-    /// Records the step: read, decide, change in place.
-    ///
-    /// # Errors
-    /// As [`Clipped::record`].
-    pub fn record(self, encoder: &mut wgpu::CommandEncoder) -> Result<Recorded<'a>, Error> {
-        record(self.open, encoder, self.clip, true)
+    fn record_as(self, pass: &mut wgpu::ComputePass<'_>, in_place: bool) -> Result<Step<Recorded>, Error> {
+        let Self { open, state } = self;
+        open.check()?;
+        open.scaler.check_alone()?;
+        let limit = open.scaler.limit_of(state.limit.any());
+        let unscale = open.unscale();
+        let told =
+            Told { unscale: &unscale, limit: &limit, scaler: Some(&open.scaler.0.state_group), in_place };
+        let ready = open.members.ready(told, open.also)?;
+        ready.record_reads(pass);
+        ready.record_writes(pass);
+        ready.done(pass);
+        Ok(Step { open: recorded(open, in_place), state: Recorded(()) })
     }
 }
 
-impl<'a> Sharded<'a> {
-    /// The ledger of this part. Blocks until the GPU is done with everything submitted so far, at most a minute.
+impl Step<Limited<OneFactor>> {
+    /// Records the read pass and the verdict only, as [`GradSet::record_deferred`]. The gradients stay as they are: the
+    /// optimizer's kernel binds [`GradSet::verdict`], multiplies by the factor
+    /// ([`scaled_wgsl`](crate::scaled_wgsl) does it, also where f32 cannot hold the factor) and does nothing if `skip` is
+    /// set. A step then reads every gradient once and writes none.
+    ///
+    /// # Errors
+    /// As [`Step::record`].
+    pub fn record_deferred(self, encoder: &mut wgpu::CommandEncoder) -> Result<Step<Recorded>, Error> {
+        let mut pass = begin_pass(encoder);
+        self.record_deferred_in(&mut pass)
+    }
+
+    /// [`Step::record_deferred`] inside a compute pass that the engine opened.
+    ///
+    /// # Errors
+    /// As [`Step::record`].
+    pub fn record_deferred_in(self, pass: &mut wgpu::ComputePass<'_>) -> Result<Step<Recorded>, Error> {
+        self.record_as(pass, false)
+    }
+
+    /// Records the first half of a step over gradients of which this set holds a part, as [`GradSet::record_ledger`]: the
+    /// scalers of all parts keep one scale, since they see one verdict. What
+    /// [`measure_norm_after`](Step::measure_norm_after) and its like asked for is not measured: a part does not know it.
+    ///
+    /// # Errors
+    /// [`Error::ShardLimit`] and [`Error::NotPrepared`] as [`GradSet::record_ledger`], and else as [`Step::record`].
+    pub fn record_ledger(self, encoder: &mut wgpu::CommandEncoder) -> Result<Step<Sharded>, Error> {
+        self.record_ledger_as(encoder, true)
+    }
+
+    /// [`Step::record_ledger`] of a step that writes nothing.
+    ///
+    /// # Errors
+    /// As [`Step::record_ledger`].
+    pub fn record_ledger_deferred(self, encoder: &mut wgpu::CommandEncoder) -> Result<Step<Sharded>, Error> {
+        self.record_ledger_as(encoder, false)
+    }
+
+    fn record_ledger_as(
+        self,
+        encoder: &mut wgpu::CommandEncoder,
+        in_place: bool,
+    ) -> Result<Step<Sharded>, Error> {
+        let Self { mut open, state } = self;
+        open.check()?;
+        open.also = Also::default();
+        let unscale = open.unscale();
+        let limit = open.scaler.limit_of(state.limit.any());
+        for set in open.members.sets() {
+            let half = Half { unscale: unscale.clone(), limit: limit.clone(), in_place };
+            set.record_first_half(encoder, half, Some(&open.scaler.0.state_group))?;
+        }
+        Ok(Step { open, state: Sharded(()) })
+    }
+}
+
+impl Step<Sharded> {
+    /// The ledger of this part: of a joint norm, that of all its sets. Blocks until the GPU is done with everything submitted
+    /// so far, at most a minute.
     ///
     /// # Errors
     /// As [`GradSet::read_ledger`].
     pub fn read_ledger(&self) -> Result<Ledger, Error> {
-        self.0.set.read_ledger()
+        self.open.check()?;
+        let ledgers = self.sets().iter().map(GradSet::read_ledger).collect::<Result<Vec<_>, _>>()?;
+        Ledger::one_part(ledgers)
     }
 
-    /// [`Sharded::read_ledger`] without blocking, as [`GradSet::read_ledger_async`].
+    /// [`Step::read_ledger`] without blocking, as [`GradSet::read_ledger_async`].
     ///
     /// # Errors
     /// The future's output, as [`GradSet::read_ledger`] but for the timeout.
-    pub fn read_ledger_async(&self) -> impl Future<Output = Result<Ledger, Error>> + use<'a> {
-        self.0.set.read_ledger_async()
+    pub fn read_ledger_async(&self) -> impl Future<Output = Result<Ledger, Error>> + Send + use<> {
+        let pending: Vec<_> = self.sets().iter().map(GradSet::read_ledger_async).collect();
+        async move {
+            let mut ledgers = Vec::with_capacity(pending.len());
+            for ledger in pending {
+                ledgers.push(ledger.await?);
+            }
+            Ledger::one_part(ledgers)
+        }
     }
 
     /// Records the second half, from the ledger of all parts, as [`GradSet::record_merged`].
     ///
     /// # Errors
-    /// [`Error::NoLedger`], [`Error::Ledger`] and [`Error::Wgpu`] as [`GradSet::record_merged`]. Nothing is recorded then,
-    /// and the step is given up.
-    pub fn record(self, encoder: &mut wgpu::CommandEncoder, merged: &Ledger) -> Result<Recorded<'a>, Error> {
-        self.0.set.record_second_half(encoder, merged, true)?;
-        Ok(Recorded(self.0))
-    }
-
-    /// [`Sharded::record`] without the write, as [`Clipped::record_deferred`].
-    ///
-    /// # Errors
-    /// As [`Sharded::record`].
-    pub fn record_deferred(
+    /// [`Error::NoLedger`], [`Error::Ledger`] and [`Error::Wgpu`] as [`GradSet::record_merged`]; [`Error::GivenUp`].
+    /// The step is given up then; of a joint norm some sets may be recorded, and no update will count them.
+    pub fn record(
         self,
         encoder: &mut wgpu::CommandEncoder,
         merged: &Ledger,
-    ) -> Result<Recorded<'a>, Error> {
-        self.0.set.record_second_half(encoder, merged, false)?;
-        Ok(Recorded(self.0))
+    ) -> Result<Step<Recorded>, Error> {
+        let open = self.open;
+        open.check()?;
+        for set in open.members.sets() {
+            let skipped = set.record_second_half(encoder, merged, Some(&open.scaler.0.state_group))?;
+            open.scaler.count_sharded(set, skipped);
+        }
+        Ok(Step { open, state: Recorded(()) })
     }
 }
 
-impl<'a> Recorded<'a> {
-    pub(crate) fn scaler(&self) -> &'a GradScaler {
-        self.0.scaler
+/// What is only measured in place was not measured.
+fn recorded(mut open: Open, in_place: bool) -> Open {
+    open.also.norm_after &= in_place;
+    open.also.lost &= in_place;
+    open
+}
+
+fn begin_pass(encoder: &mut wgpu::CommandEncoder) -> wgpu::ComputePass<'_> {
+    encoder
+        .begin_compute_pass(&wgpu::ComputePassDescriptor { label: Some("gradclip"), timestamp_writes: None })
+}
+
+impl GradScaler {
+    /// The limit of a step, with the scaler's threshold unless it has one of its own.
+    fn limit_of(&self, limit: AnyLimit) -> AnyLimit {
+        match (self.0.config.skip_above, &limit.skip_above) {
+            (Some(most), None) => limit.skip_above(most),
+            _ => limit,
+        }
     }
 
-    pub(crate) fn set(&self) -> &'a GradSet {
-        self.0.set
-    }
-
-    pub(crate) fn microbatches(&self) -> u32 {
-        self.0.microbatches
-    }
-
-    pub(crate) fn also(&self) -> Also {
-        self.0.also
+    /// All or none cannot be told of one before the others are known.
+    fn check_alone(&self) -> Result<(), Error> {
+        if self.0.config.skip == SkipRule::All && self.book().open.len() > 1 {
+            let why =
+                "under SkipRule::All other steps are open; record them by GradScaler::record_all".into();
+            return Err(Error::Together { why });
+        }
+        Ok(())
     }
 }
 
-fn record_ledger<'a>(
-    mut open: Open<'a>,
+/// Records steps that may be skipped together.
+pub(super) fn record_all<K>(
+    scaler: &GradScaler,
     encoder: &mut wgpu::CommandEncoder,
-    clip: Option<ClipNorm>,
-) -> Result<Sharded<'a>, Error> {
-    open.also = Also::default();
-    let skip_above = open.scaler.config.skip_above;
-    open.set.record_first_half(encoder, ScaleSource::Scaler(open.scaler), clip, skip_above)?;
-    Ok(Sharded(open))
-}
-
-fn record<'a>(
-    mut open: Open<'a>,
-    encoder: &mut wgpu::CommandEncoder,
-    clip: Clip,
-    apply: bool,
-) -> Result<Recorded<'a>, Error> {
-    open.also.norm_after &= apply;
-    let skip_above = open.scaler.config.skip_above;
-    let scale = ScaleSource::Scaler(open.scaler);
-    open.set.record_step(encoder, scale, clip, skip_above, apply, open.also)?;
-    Ok(Recorded(open))
+    steps: Vec<Step<Limited<K>>>,
+) -> Result<Vec<Step<Recorded>>, Error> {
+    let mut told = Vec::with_capacity(steps.len());
+    let mut opens = Vec::with_capacity(steps.len());
+    for step in steps {
+        if !step.is_of(scaler) {
+            return Err(Error::OtherScaler { set: step.name() });
+        }
+        step.open.check()?;
+        told.push((step.open.unscale(), scaler.limit_of(step.state.limit.any())));
+        opens.push(step.open);
+    }
+    let group = &scaler.0.state_group;
+    let ready = opens.iter().zip(&told).map(|(open, (unscale, limit))| {
+        open.members.ready(Told { unscale, limit, scaler: Some(group), in_place: true }, open.also)
+    });
+    let ready = ready.collect::<Result<Vec<_>, Error>>()?;
+    let mut pass = begin_pass(encoder);
+    ready.iter().for_each(|step| step.record_reads(&mut pass));
+    if let Some(agreement) = &scaler.0.agreement {
+        let sets = || opens.iter().flat_map(|open| open.members.sets());
+        pass.set_pipeline(&agreement.pipeline);
+        let hear = sets().enumerate().map(|(i, set)| (usize::from(i > 0), set));
+        for (turn, set) in hear.chain(sets().map(|set| (2, set))) {
+            pass.set_bind_group(0, &agreement.turns[turn], &[]);
+            pass.set_bind_group(1, set.head_group(), &[]);
+            pass.dispatch_workgroups(1, 1, 1);
+        }
+    }
+    ready.iter().for_each(|step| step.record_writes(&mut pass));
+    ready.into_iter().for_each(|step| step.done(&pass));
+    drop(pass);
+    Ok(opens.into_iter().map(|open| Step { open, state: Recorded(()) }).collect())
 }

@@ -7,21 +7,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use crate::gpu::context::{guarded, on_one_line};
-use crate::grad_set::Also;
-use crate::grad_set::per_tensor::GpuTensorClip;
-use crate::report::{Report, VERDICT_BYTES, Verdict};
-use crate::scaler::order::Recorded;
-use crate::scaler::state::GpuState;
+use super::order::{Recorded, Step};
+use super::state::GpuState;
+use crate::gpu::guard::{failed, guarded};
+use crate::gpu::make::staging;
+use crate::grad_set::GpuTensorClip;
+use crate::report::{Report, TensorNorm, VERDICT_BYTES, Verdict, decode_lost};
 use crate::slice::Tensor;
-use crate::{Error, GradScaler, R24, ScalerState};
+use crate::{Error, GradScaler, ScalerState};
 
 /// What one update of a scaler decided: one entry a set, and the scaler after it.
 #[derive(Debug, Clone, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct UpdateReport {
-    /// Number of the update, counted from 0 as they were recorded.
+    /// Number of the update, counted from 0 as they were recorded; it goes on where a loaded state left off.
     pub update: u64,
     /// The steps, in the order in which they were given to [`GradScaler::update`].
     pub steps: Vec<StepReport>,
@@ -35,7 +35,7 @@ pub struct UpdateReport {
 
 /// What one step of one set decided.
 #[derive(Debug, Clone, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct StepReport {
     /// Name of the set.
@@ -49,8 +49,8 @@ pub struct StepReport {
     pub report: Report,
     /// Norm after the step, of the type of `total_norm`, if it was asked for and the step was not skipped.
     pub norm_after: Option<f64>,
-    /// Norm of each tensor, of the type of `total_norm`, unscaled, before clipping, if asked for; `None` for a tensor with NaN or infinity.
-    pub tensor_norms: Option<Vec<Option<f64>>>,
+    /// Norm of each tensor, of the type of `total_norm`, unscaled, before clipping, if asked for.
+    pub tensor_norms: Option<Vec<TensorNorm>>,
 }
 
 /// The ring.
@@ -59,7 +59,7 @@ pub(crate) struct Reports {
     capacity: usize,
     free: Vec<wgpu::Buffer>,
     pending: VecDeque<Pending>,
-    next_update: u64,
+    pub next_update: u64,
     lost: u64,
     latest: Option<UpdateReport>,
     inbox: Arc<Mutex<Inbox>>,
@@ -91,6 +91,7 @@ struct Part {
     at: u64,
     after_at: Option<u64>,
     norms_at: Option<u64>,
+    lost_at: Option<u64>,
 }
 
 /// What became of the copies, written by wgpu's callbacks.
@@ -153,7 +154,7 @@ impl GradScaler {
     /// the device was lost. Later reports follow.
     pub fn poll_report(&self) -> Result<Option<UpdateReport>, Error> {
         // A lost device shows in what arrived.
-        let _ = self.context.device().poll(wgpu::PollType::Poll);
+        let _ = self.0.context.device().poll(wgpu::PollType::Poll);
         let mut reports = self.reports();
         let Some(update) = reports.pending.front().map(|p| p.update) else { return Ok(None) };
         let arrival = {
@@ -164,12 +165,10 @@ impl GradScaler {
         };
         let Some(arrival) = arrival else { return Ok(None) };
         let Some(pending) = reports.pending.pop_front() else { return Ok(None) };
-        let taken = reports.take(&pending, arrival);
+        let taken = reports.take(self.0.context.device(), &pending, arrival);
         reports.free.push(pending.staging);
         if let Ok(report) = &taken {
             reports.latest = Some(report.clone());
-            drop(reports);
-            self.saw_skipped(report.scaler.consecutive_skipped);
         }
         taken.map(Some)
     }
@@ -199,7 +198,7 @@ impl GradScaler {
             return Ok(None);
         }
         let wait = wgpu::PollType::Wait { submission_index: None, timeout: Some(patience) };
-        match self.context.device().poll(wait) {
+        match self.0.context.device().poll(wait) {
             Err(wgpu::PollError::Timeout) => Err(Error::Timeout { whose: "GradScaler".into(), patience }),
             // A lost device shows in what arrived.
             _ => {
@@ -237,7 +236,7 @@ impl GradScaler {
     pub(crate) fn start_report(
         &self,
         encoder: &mut wgpu::CommandEncoder,
-        steps: &[Recorded<'_>],
+        steps: &[Step<Recorded>],
     ) -> Result<Option<Started>, Error> {
         let mut reports = self.reports();
         if reports.capacity == 0 {
@@ -272,31 +271,24 @@ impl GradScaler {
     pub(crate) fn finish_report(&self, encoder: &mut wgpu::CommandEncoder, started: Started) {
         let Started { update, staging, state_at } = started;
         let state_bytes = size_of::<GpuState>() as u64;
-        encoder.copy_buffer_to_buffer(&self.state, 0, &staging, state_at, state_bytes);
+        encoder.copy_buffer_to_buffer(&self.0.state, 0, &staging, state_at, state_bytes);
         let inbox = Arc::clone(&self.reports().inbox);
         let messenger = Messenger { inbox, update, arrival: Arrival::Dropped };
         encoder.map_buffer_on_submit(&staging, wgpu::MapMode::Read, .., |result| messenger.deliver(result));
     }
 
     fn new_staging(&self, size: u64) -> Result<wgpu::Buffer, Error> {
-        let device = self.context.device();
-        guarded(device, "allocating a report", || {
-            device.create_buffer(&wgpu::BufferDescriptor {
-                label: Some("gradclip reports"),
-                size,
-                usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
-                mapped_at_creation: false,
-            })
-        })
+        let device = self.0.context.device();
+        guarded(device, "allocating a report", || staging(device, "gradclip reports", size))
     }
 
-    fn reports(&self) -> MutexGuard<'_, Reports> {
-        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn reports(&self) -> MutexGuard<'_, Reports> {
+        self.0.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The parts of a report, the copies that make them, and where they end: there the state comes.
-fn lay_out(steps: &[Recorded<'_>]) -> (Vec<Part>, Vec<(wgpu::Buffer, u64)>, u64) {
+fn lay_out(steps: &[Step<Recorded>]) -> (Vec<Part>, Vec<(wgpu::Buffer, u64)>, u64) {
     let mut copies = Vec::new();
     let mut size = 0;
     let mut copy = |buffer: &wgpu::Buffer, bytes: u64| {
@@ -307,19 +299,24 @@ fn lay_out(steps: &[Recorded<'_>]) -> (Vec<Part>, Vec<(wgpu::Buffer, u64)>, u64)
     };
     let mut parts = Vec::with_capacity(steps.len());
     for step in steps {
-        let set = step.set();
-        let Also { norm_after, tensor_norms } = step.also();
-        let at = copy(&set.report, set.report.size());
-        let after = set.compiled.after_buffer().filter(|_| norm_after);
-        let norms = set.compiled.tensor_norms_buffer().filter(|_| tensor_norms);
-        parts.push(Part {
-            name: set.name.clone(),
-            tensors: Arc::clone(&set.tensors),
-            microbatches: step.microbatches(),
-            at,
-            after_at: after.map(|buffer| copy(&buffer, VERDICT_BYTES)),
-            norms_at: norms.map(|buffer| copy(&buffer, buffer.size())),
-        });
+        let (also, microbatches) = (step.open().also, step.open().microbatches);
+        for set in step.sets() {
+            let compiled = set.compiled();
+            let extras = &compiled.planned.extras;
+            let at = copy(set.report(), set.report().size());
+            let after = extras.norm_after.get().filter(|_| also.norm_after);
+            let norms = extras.tensor_norms.get().filter(|_| also.tensor_norms);
+            let lost = extras.lost.get().filter(|_| also.lost);
+            parts.push(Part {
+                name: set.name().into(),
+                tensors: Arc::clone(set.tensors()),
+                microbatches,
+                at,
+                after_at: after.map(|made| copy(&made.report, VERDICT_BYTES)),
+                norms_at: norms.map(|made| copy(&made.clips, made.clips.size())),
+                lost_at: lost.map(|made| copy(&made.counts, made.counts.size())),
+            });
+        }
     }
     (parts, copies, size)
 }
@@ -337,9 +334,13 @@ impl Reports {
         }
     }
 
-    fn take(&mut self, pending: &Pending, arrival: Arrival) -> Result<UpdateReport, Error> {
-        let wgpu_error =
-            |message: String| Error::Wgpu { what: "reading a report".into(), message: on_one_line(&message) };
+    fn take(
+        &mut self,
+        device: &wgpu::Device,
+        pending: &Pending,
+        arrival: Arrival,
+    ) -> Result<UpdateReport, Error> {
+        let wgpu_error = |message: String| failed(device, "reading a report", &message);
         match arrival {
             Arrival::Mapped => {}
             Arrival::Dropped => return Err(Error::Dropped { update: pending.update }),
@@ -359,7 +360,8 @@ impl Reports {
         let state: GpuState =
             bytemuck::pod_read_unaligned(&bytes[state_at..state_at + size_of::<GpuState>()]);
         let scaler = ScalerState::from_gpu(state);
-        UpdateReport { update: pending.update, steps, scaler, clip_rate: scaler.clip_rate(), lost: self.lost }
+        let clip_rate = scaler.clip_rate();
+        UpdateReport { update: pending.update, steps, scaler, clip_rate, lost: self.lost }
     }
 }
 
@@ -367,16 +369,17 @@ fn decode_step(part: &Part, bytes: &[u8]) -> StepReport {
     let bytes_of_step = &bytes[part.at as usize..];
     let verdict: Verdict = bytemuck::pod_read_unaligned(&bytes_of_step[..size_of::<Verdict>()]);
     let ran = verdict.run != verdict.consumed;
-    let report = Report::decode(bytes_of_step, &part.tensors);
-    let after = part.after_at.filter(|_| ran && !report.skipped).map(|at| {
+    let mut report = Report::decode(bytes_of_step, &part.tensors);
+    let taken = ran && !report.skipped;
+    let after = part.after_at.filter(|_| taken).map(|at| {
         let at = at as usize;
         let verdict: Verdict = bytemuck::pod_read_unaligned(&bytes[at..at + size_of::<Verdict>()]);
         verdict.norm().to_f64()
     });
-    let norms = part.norms_at.filter(|_| ran).map(|at| {
-        let norm = |i: usize| GpuTensorClip::read(&bytes[at as usize..], i).norm().map(R24::to_f64);
-        (0..part.tensors.len()).map(norm).collect()
-    });
+    let measured = ran && !report.bad_scalar && !report.halted;
+    let norms = part.norms_at.filter(|_| measured);
+    let norms = norms.map(|at| GpuTensorClip::norms(&bytes[at as usize..], &part.tensors));
+    report.lost = part.lost_at.filter(|_| taken).map(|at| decode_lost(&bytes[at as usize..], &part.tensors));
     StepReport {
         set: part.name.clone(),
         ran,

@@ -1,12 +1,12 @@
 //! The state of a scaler as a value: to save with a checkpoint, and to go on from bit for bit.
 
-use crate::{Error, ScaleMode, ScalerConfig};
+use crate::{Error, ScaleMode, ScalerConfig, SetState};
 
 /// Everything that a [`GradScaler`](crate::GradScaler) remembers between steps.
 ///
-/// With the `serde` feature it is what a checkpoint stores. Field names follow PyTorch's `state_dict` where it has the
-/// field.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// With the `serde` feature it is what a checkpoint stores. [`TorchState`] reads what PyTorch stored. States of version 1
+/// (0.1) are refused: they lack the steps of the sets.
+#[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct ScalerState {
     /// Version of this format: [`ScalerState::VERSION`].
@@ -17,7 +17,7 @@ pub struct ScalerState {
     pub growth_tracker: u32,
     /// Bad updates until the scale backs off.
     pub hysteresis_left: u32,
-    /// Updates skipped so far for inf, NaN or overflow.
+    /// Updates of which a step was skipped, for whatever reason, so far.
     pub skipped: u32,
     /// The same, in a row, up to now.
     pub consecutive_skipped: u32,
@@ -31,11 +31,70 @@ pub struct ScalerState {
     pub above: u32,
     /// Steps of single optimizers that were updated from but never ran on the GPU.
     pub missed: u32,
+    /// Number of the next update in reports.
+    pub next_update: u64,
+    /// What each set remembers, by name.
+    pub sets: Vec<SetState>,
+}
+
+/// What PyTorch's `GradScaler.state_dict()` holds, by its names (the last is `_growth_tracker` there).
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct TorchState {
+    /// The loss scale.
+    pub scale: f64,
+    /// What the scale is multiplied by when it grows.
+    pub growth_factor: f64,
+    /// What the scale is multiplied by when it backs off.
+    pub backoff_factor: f64,
+    /// Finite steps in a row before the scale grows.
+    pub growth_interval: u32,
+    /// Finite steps since.
+    #[cfg_attr(feature = "serde", serde(rename = "_growth_tracker"))]
+    pub growth_tracker: u32,
+}
+
+impl TorchState {
+    /// The configuration that it implies, with the defaults of what PyTorch does not have.
+    #[must_use]
+    pub fn config(&self) -> ScalerConfig {
+        ScalerConfig {
+            init_scale: self.scale as f32,
+            growth_factor: self.growth_factor,
+            backoff_factor: self.backoff_factor,
+            growth_interval: self.growth_interval,
+            ..ScalerConfig::default()
+        }
+    }
+
+    /// The state to go on from with `config`. Counts that PyTorch does not keep start at 0; the steps that an optimizer has
+    /// taken are in its own state: put them into `sets` ([`SetState::new`]).
+    ///
+    /// # Errors
+    /// [`Error::State`] if its factors or interval are not those of `config`, or its scale is no f32.
+    pub fn state(&self, config: &ScalerConfig) -> Result<ScalerState, Error> {
+        let same = (self.growth_factor, self.backoff_factor, self.growth_interval)
+            == (config.growth_factor, config.backoff_factor, config.growth_interval);
+        if !same {
+            return Err(Error::State {
+                what: format!(
+                    "PyTorch's has growth_factor {}, backoff_factor {} and growth_interval {}, which the configuration has \
+                     not; TorchState::config makes one that has",
+                    self.growth_factor, self.backoff_factor, self.growth_interval
+                ),
+            });
+        }
+        let scale = self.scale as f32;
+        if f64::from(scale) != self.scale {
+            return Err(Error::State { what: format!("its scale {} is no f32", self.scale) });
+        }
+        Ok(ScalerState { scale, growth_tracker: self.growth_tracker, ..ScalerState::new(config) })
+    }
 }
 
 impl ScalerState {
     /// The version that this release writes and reads.
-    pub const VERSION: u32 = 1;
+    pub const VERSION: u32 = 2;
 
     /// Where a scaler starts.
     #[must_use]
@@ -52,6 +111,8 @@ impl ScalerState {
             clipped: 0,
             above: 0,
             missed: 0,
+            next_update: 0,
+            sets: Vec::new(),
         }
     }
 
@@ -66,7 +127,8 @@ impl ScalerState {
         let wrong = |what: String| Err(Error::State { what });
         if self.version != Self::VERSION {
             return wrong(format!(
-                "it has version {}, but this release reads version {}; convert it or start from a fresh scaler",
+                "it has version {}, but this release reads version {}; version 1 (0.1) lacks next_update \
+                 and the steps of the sets, which are for the caller to add",
                 self.version,
                 Self::VERSION
             ));
@@ -100,13 +162,18 @@ impl ScalerState {
                 self.consecutive_skipped, self.skipped, self.updates
             ));
         }
+        for (i, set) in self.sets.iter().enumerate() {
+            if self.sets[..i].iter().any(|other| other.set == set.set) {
+                return wrong(format!("it has two sets named \"{}\"", set.set));
+            }
+        }
         if self.clipped > self.stepped {
             return wrong(format!("it has {} clipped of {} steps", self.clipped, self.stepped));
         }
         Ok(())
     }
 
-    pub(crate) fn to_gpu(self) -> GpuState {
+    pub(crate) fn to_gpu(&self) -> GpuState {
         GpuState {
             scale: self.scale,
             growth_tracker: self.growth_tracker,
@@ -135,6 +202,8 @@ impl ScalerState {
             clipped: gpu.clipped,
             above: gpu.above,
             missed: gpu.missed,
+            next_update: 0,
+            sets: Vec::new(),
         }
     }
 }
@@ -144,17 +213,19 @@ impl ScalerState {
 #[derive(Debug, Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 pub(crate) struct GpuState {
     scale: f32,
+    /// 1: the scaler has halted.
+    pub halted: u32,
     growth_tracker: u32,
     hysteresis_left: u32,
     skipped: u32,
-    consecutive_skipped: u32,
+    pub consecutive_skipped: u32,
     updates: u32,
     stepped: u32,
     clipped: u32,
     above: u32,
     missed: u32,
     found_inf: u32,
-    overflow: u32,
+    left_out: u32,
     fresh: u32,
-    reserved: [u32; 3],
+    reserved: [u32; 2],
 }

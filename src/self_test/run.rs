@@ -2,9 +2,10 @@
 
 use super::cases::{Found, ScaleCase, StepCase, TensorCase};
 use super::compare::{self, Difference, StepAnswer};
-use crate::gpu::context::{filled, guarded};
+use crate::gpu::guard::guarded;
+use crate::gpu::make::filled;
 use crate::plan::PlanLimits;
-use crate::report::{Report, VERDICT_BYTES};
+use crate::report::{VERDICT_BYTES, census};
 use crate::scaler::state::GpuState;
 use crate::{Context, Error, Format, GradScaler, GradSet, ScalerState, TensorSlice};
 
@@ -116,7 +117,7 @@ impl Run for StepRun {
     }
 
     fn bytes(&self) -> u64 {
-        self.set.report.size() + self.arena.size()
+        self.set.report().size() + self.arena.size()
     }
 
     fn record(
@@ -126,17 +127,17 @@ impl Run for StepRun {
         at: u64,
     ) -> Result<(), Error> {
         self.set.record(encoder, self.case.scale, self.case.clip)?;
-        let report = &self.set.report;
+        let report = self.set.report();
         encoder.copy_buffer_to_buffer(report, 0, staging, at, report.size());
         encoder.copy_buffer_to_buffer(&self.arena, 0, staging, at + report.size(), self.arena.size());
         Ok(())
     }
 
     fn difference(&self, bytes: &[u8]) -> Option<Difference> {
-        let (report, arena) = bytes.split_at(self.set.report.size() as usize);
+        let (report, arena) = bytes.split_at(self.set.report().size() as usize);
         let got = StepAnswer {
             verdict: bytemuck::pod_read_unaligned(&report[..VERDICT_BYTES as usize]),
-            nonfinite: Report::decode(report, &self.set.tensors).nonfinite,
+            nonfinite: census(report, self.case.tensors.len()),
             arena: arena.to_vec(),
         };
         let expected = image(&self.case.tensors, &self.places, |tensor| &tensor.after);
@@ -239,7 +240,7 @@ impl Run for ScaleRun<'_> {
             let set = self.findings.of(update.found);
             let step = self.scaler.begin(set)?.unscale().record_deferred(encoder)?;
             self.scaler.update(encoder, [step])?;
-            encoder.copy_buffer_to_buffer(&self.scaler.state, 0, staging, at, STATE_BYTES);
+            encoder.copy_buffer_to_buffer(self.scaler.state_buffer(), 0, staging, at, STATE_BYTES);
         }
         Ok(())
     }

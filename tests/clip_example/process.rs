@@ -9,6 +9,8 @@ use std::sync::OnceLock;
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
 
+use super::common::example::build;
+
 /// What a run left behind.
 #[derive(Debug)]
 pub struct Run {
@@ -68,27 +70,9 @@ fn finish(command: &mut Command) -> Run {
     }
 }
 
-/// The built example beside this test. Cargo builds it before a run of all tests, but not before a run of this one
-/// alone, when it may be missing or old.
 fn example() -> &'static Path {
     static EXAMPLE: OnceLock<PathBuf> = OnceLock::new();
-    EXAMPLE.get_or_init(|| {
-        let test = std::env::current_exe().unwrap();
-        let profile = test.ancestors().nth(2).unwrap();
-        let target = profile.parent().unwrap();
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--example", "clip", "--manifest-path"]);
-        build.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"));
-        build.arg("--target-dir").arg(target);
-        match profile.file_name().and_then(OsStr::to_str) {
-            Some("debug") | None => {}
-            Some(name) => {
-                build.args(["--profile", name]);
-            }
-        }
-        assert!(build.status().unwrap().success(), "the example does not build");
-        profile.join("examples").join(format!("clip{}", std::env::consts::EXE_SUFFIX))
-    })
+    EXAMPLE.get_or_init(|| build("clip"))
 }
 
 /// A file of `tests/data`.

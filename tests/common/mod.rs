@@ -5,8 +5,11 @@ use std::sync::OnceLock;
 
 #[path = "../../examples/conformance/adapters.rs"]
 pub mod adapters;
+#[path = "../../examples/conformance/case_file.rs"]
+pub mod case_file;
 #[path = "../../examples/conformance/cases.rs"]
 pub mod cases;
+pub mod example;
 #[path = "../../examples/conformance/limit.rs"]
 pub mod limit;
 #[path = "../../examples/conformance/runner.rs"]

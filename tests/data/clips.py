@@ -5,6 +5,7 @@
 
 import json
 from fractions import Fraction
+from math import isqrt
 from pathlib import Path
 
 from clips_oracle import encode, FORMATS, ilog2, magnitude, power, step
@@ -125,6 +126,21 @@ case("L1: sums of digits above 22 bits", "600 elements of all ones",
      [bits("f32", "3fffffff " * 600), bits("f16", "7bff " * 5)], **norm("L1", 1024.0))
 case("L1: eleven cells", "from the least to the largest", [f32(*[2.0**k for k in range(-149, 128, 11)])],
      **norm("L1", 2.0**100))
+# A tie at 2^49, whose last cell counts in units of 2^-17: f16 below that is added up before it is cut off.
+TIE = [2.0**49, 2.0**25]
+for what, tensors in [("two", [f16(2.0**-18, -(2.0**-18))]), ("one is too few", [f16(2.0**-18)]),
+                      ("four", [f16(*[2.0**-19] * 4)]), ("three are too few", [f16(*[2.0**-19] * 3)]),
+                      ("the least, 128 of them", [f16(*[2.0**-24] * 128)]),
+                      ("the least, 127 are too few", [f16(*[2.0**-24] * 127)]),
+                      ("over tensors", [f16(2.0**-19), bf16(0), f16(-3 * 2.0**-19)]),
+                      ("bf16 does not", [bf16(2.0**-18), f16(2.0**-18)])]:
+    case(f"L1: f16 below what is kept adds up: {what}", "2^-17 decides", [f32(*TIE), *tensors], **norm("L1"))
+case("L1: a large sum of f16 cuts nothing", "its cell is 6", [f16(*[65504] * 1025), f32(0.5, 2.0**-60)],
+     **norm("L1", 1e5))
+case("L1: f16 above the cells of the others", "no digit of f32 is in them",
+     [f32(2.0**-62, 2.0**-100), f16(65504, 2.0**-24)], **norm("L1"))
+case("L1: tiny f16 beside tiny f32", "f16's least above f32's leading bit",
+     [f16(2.0**-24, -3 * 2.0**-24), f32(2.0**-30, 2.0**-54)], **norm("L1", 2.0**-23))
 case("Linf: the largest decides, not the sum", "two of the same", [f32(2, -2, 1.5), f16(2), bf16(-2)],
      **norm("Linf", 1.0))
 case("Linf: the largest is f16's", "formats compared by value", [bits("f32", "3f800000"), bits("f16", "c001"),
@@ -162,6 +178,26 @@ case("each Linf: ties in each format", "coefficients 3/4 but for the last",
       bits("bf16", "c980 3fae 3fb2 bf81 3f83 0002"), bits("f32", "49c00000")], **each("Linf", 786432.0))
 case("each L2: both infinities in different tensors", "norms of the others are known",
      [bits("f32", "ff800000"), f32(3, -4), bits("bf16", "3f80 7f80")], 2.0, **each("L2", 1.0))
+for what, count in [("two", 2), ("one is too few", 1)]:
+    case(f"each L1: f16 below what is kept adds up: {what}", "in the norm of all, not in a tensor's",
+         [f32(*TIE), *[f16(2.0**-18)] * count], **each("L1", 2.0**48))
+
+
+def squares(total):
+    """Values of f16 with this sum of squares."""
+    values = []
+    while total:
+        whole = [(min(2047, isqrt(int(total / power(2 * k)))), k) for k in range(5, -25, -1)]
+        values.append(next(m * power(k) for m, k in whole if m))
+        total -= values[-1] ** 2
+    return values
+
+
+# A tie squared is near 2^34, where the last cell that counts begins at 2^-34.
+TIE_SQUARED = power(34 - 48) * ((1 << 24) + 1) ** 2
+for what, more in [("alone", []), ("too little below it", [2.0**-18]), ("enough below it", [2.0**-18] * 4)]:
+    case(f"each L2: a tie of f16, {what}", "2^-34 decides", [f16(*squares(TIE_SQUARED), *more), bf16(1)],
+         **each("L2", 1.0))
 case("each L1: no tensors", "the coefficient is 1", [], 2.0, **each("L1", 1.0))
 case("each L2: no result below bf16's overflow", "rounds to infinity in bf16 only",
      [bits("bf16", "7f7f"), bits("f32", "7f7f0000")], 1 - 2.0**-8, **each("L2"))

@@ -99,23 +99,35 @@ def digits(value, cell, unit, sums):
     assert n == 0
 
 
-def highest_cells(sums, unit):
+def highest_cells(sums, whole, unit):
+    """The highest four cells, of which the first holds the leading digit of `sums` or the leading bit of `whole`, and
+    `whole` down to the last of them."""
     live = [c for c, n in sums.items() if n]
-    top = max(live, default=0)
-    return sum((n * unit(c) for c, n in sums.items() if c > top - CELLS_THAT_COUNT), Fraction(0))
+    if whole:
+        live.append(next(c for c in range(64, -64, -1) if whole >= unit(c)))
+    lowest = max(live, default=0) - CELLS_THAT_COUNT + 1
+    kept = sum((n * unit(c) for c, n in sums.items() if c >= lowest), Fraction(0))
+    return kept + whole // unit(lowest) * unit(lowest)
 
 
-def norm(magnitudes, norm_type, inverse):
+def norm(tensors, norm_type, inverse):
+    """`tensors`: lists of (format, magnitude of each element)."""
     if norm_type == "Linf":
-        return r24(max(magnitudes, default=Fraction(0)) * inverse)
+        return r24(max((x for _, magnitudes in tensors for x in magnitudes), default=Fraction(0)) * inverse)
     sums = {}
+    # Of f16 nothing is dropped before all of it is added up.
+    whole = Fraction(0)
     binades = {"L1": 22, "L2": 11}[norm_type]
     unit = {"L1": lambda c: power(22 * c - 127), "L2": lambda c: power(22 * c - 254)}[norm_type]
-    for x in magnitudes:
-        if x:
-            biased = max(ilog2(x) + 127, 0)
-            digits(x if norm_type == "L1" else r24(x * x), biased // binades, unit, sums)
-    v = highest_cells(sums, unit)
+    for fmt, magnitudes in tensors:
+        for x in magnitudes:
+            term = x if norm_type == "L1" else r24(x * x)
+            if fmt == "f16":
+                whole += term
+            elif x:
+                biased = max(ilog2(x) + 127, 0)
+                digits(term, biased // binades, unit, sums)
+    v = highest_cells(sums, whole, unit)
     return r24((r24(v) if norm_type == "L1" else r24_sqrt(v)) * inverse)
 
 
@@ -176,10 +188,13 @@ def step(tensors, scale, kind, norm_type="L2", max_norm=float("inf"), eps=0.0, c
     magnitudes = [
         None if b else [magnitude(fmt, x) for x in elements] for b, (fmt, elements) in zip(bad, tensors)
     ]
-    norms = [None if m is None else norm(m, norm_type, inverse) for m in magnitudes]
+    formats = [fmt for fmt, _ in tensors]
+    norms = [
+        None if m is None else norm([(fmt, m)], norm_type, inverse) for fmt, m in zip(formats, magnitudes)
+    ]
     if any(bad):
         return refused(Fraction(0), norms)
-    total = norm([x for m in magnitudes for x in m], norm_type, inverse)
+    total = norm(list(zip(formats, magnitudes)), norm_type, inverse)
     coefficient = Fraction(1) if kind == "value" else coefficient_of(total, max_norm, eps)
     each = [coefficient] * len(tensors)
     if per_tensor:

@@ -21,7 +21,7 @@ pub fn expected(format: Format, before: &[u8], after: &[u8]) -> (f64, bool) {
     let pairs = before.chunks_exact(size).zip(after.chunks_exact(size));
     let differences: Vec<f32> = pairs.map(|(b, a)| widen(format, a) - widen(format, b)).collect();
     let mut bytes = f32s(&differences);
-    let outcome = step(&mut [TensorBits { format: Format::F32, bytes: &mut bytes }], LossScale::ONE, None);
+    let outcome = step(&mut [TensorBits::new(Format::F32, &mut bytes)], LossScale::ONE, None);
     (outcome.total_norm.to_f64(), outcome.found_inf)
 }
 

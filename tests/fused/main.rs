@@ -168,7 +168,7 @@ fn a_skipped_step_leaves_parameters_and_moments() {
                         .begin(&world.set)
                         .unwrap()
                         .unscale()
-                        .clip_grad_norm(ClipNorm::new(1.0).unwrap());
+                        .limit(ClipNorm::new(1.0).unwrap());
                     let recorded = if world.deferred {
                         clipped.record_deferred(&mut encoder).unwrap()
                     } else {

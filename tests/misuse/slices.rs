@@ -129,7 +129,7 @@ fn duplicate_name() {
 
 #[test]
 fn too_many_elements() {
-    let tensor = gradclip::plan::PlanTensor { buffer: 0, offset: 0, len: 1 << 39, format: Format::F16 };
+    let tensor = gradclip::plan::PlanTensor::new(0, 0, 1 << 39, Format::F16);
     let error = gradclip::plan::Plan::new(&[tensor], &PlanLimits::webgpu()).unwrap_err();
     assert_eq!(
         error.to_string(),

@@ -23,9 +23,9 @@ fn value(clip_value: f32) -> Limit {
 fn record<'a>(step: Unscaled<'a>, encoder: &mut wgpu::CommandEncoder, limit: Limit) -> Recorded<'a> {
     match limit {
         Limit::Norm(None) => step.record(encoder),
-        Limit::Norm(Some(clip)) => step.clip_grad_norm(clip).record(encoder),
+        Limit::Norm(Some(clip)) => step.limit(clip).record(encoder),
         Limit::EachTensor(clip) => step.clip_grad_norm_per_tensor(clip).record(encoder),
-        Limit::Value(clip) => step.clip_grad_value(clip).record(encoder),
+        Limit::Value(clip) => step.limit(clip).record(encoder),
     }
     .unwrap()
 }

@@ -7,7 +7,7 @@ pub fn step(
     encoder: &mut wgpu::CommandEncoder,
     clip: ClipNorm,
 ) -> Result<(), Error> {
-    let step = scaler.begin(grads)?.unscale().clip_grad_norm(clip).clip_grad_norm(clip).record(encoder)?;
+    let step = scaler.begin(grads)?.unscale().limit(clip).limit(clip).record(encoder)?;
     scaler.update(encoder, [step])
 }
 

@@ -7,7 +7,7 @@ pub fn step(
     encoder: &mut wgpu::CommandEncoder,
     clip: ClipValue,
 ) -> Result<(), Error> {
-    let step = scaler.begin(grads)?.unscale().clip_grad_value(clip);
+    let step = scaler.begin(grads)?.unscale().limit(clip);
     let step = step.record_deferred(encoder)?;
     scaler.update(encoder, [step])
 }

@@ -7,7 +7,7 @@ pub fn step(
     encoder: &mut wgpu::CommandEncoder,
     clip: ClipNorm,
 ) -> Result<(), Error> {
-    let step = scaler.begin(grads)?.unscale().clip_grad_norm(clip);
+    let step = scaler.begin(grads)?.unscale().limit(clip);
     let first = step.record(encoder)?;
     let second = step.record(encoder)?;
     scaler.update(encoder, [first, second])

@@ -13,7 +13,7 @@ pub fn step(
         first.microbatch();
         second.microbatch();
     }
-    let first = first.unscale().clip_grad_norm(clip).record(encoder)?;
+    let first = first.unscale().limit(clip).record(encoder)?;
     let second = second.unscale().measure_tensor_norms().record_deferred(encoder)?;
     scaler.update(encoder, [first, second])
 }

@@ -13,7 +13,7 @@ use gradclip::plan::{Plan, PlanLimits, PlanTensor};
 /// Tensors of these lengths, each in a buffer of its own.
 fn own_buffers(format: Format, lens: &[u64]) -> Vec<PlanTensor> {
     let numbered = lens.iter().enumerate();
-    numbered.map(|(buffer, &len)| PlanTensor { buffer, offset: 0, len, format }).collect()
+    numbered.map(|(buffer, &len)| PlanTensor::new(buffer, 0, len, format)).collect()
 }
 
 /// Tensors of these lengths in one buffer, `gap` bytes apart.
@@ -21,7 +21,7 @@ fn arena(format: Format, lens: &[u64], gap: u64) -> Vec<PlanTensor> {
     let mut offset = 0;
     lens.iter()
         .map(|&len| {
-            let tensor = PlanTensor { buffer: 0, offset, len, format };
+            let tensor = PlanTensor::new(0, offset, len, format);
             offset = tensor.end() + gap;
             tensor
         })

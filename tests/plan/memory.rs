@@ -55,7 +55,7 @@ fn memory_beside_the_gradients() {
 fn memory_beside_one_large_tensor() {
     for format in Format::ALL {
         for shift in [0, 10, 20, 27, 33] {
-            let tensors = [PlanTensor { buffer: 0, offset: 0, len: 1 << shift, format }];
+            let tensors = [PlanTensor::new(0, 0, 1 << shift, format)];
             let bytes = own_bytes(&plan(&tensors, &PlanLimits::webgpu()), 1);
             let promised = (format.size() << shift) / 500 + 65_536;
             assert!(bytes <= promised, "{format}, 2^{shift} elements: {bytes} bytes, {promised} promised");

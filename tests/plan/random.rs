@@ -17,7 +17,7 @@ fn tensors(longest: u64) -> impl Strategy<Value = Vec<PlanTensor>> {
             drawn
                 .into_iter()
                 .map(|(buffer, gap, len, format)| {
-                    let tensor = PlanTensor { buffer, offset: ends[buffer] + gap * 4, len, format };
+                    let tensor = PlanTensor::new(buffer, ends[buffer] + gap * 4, len, format);
                     ends[buffer] = tensor.end();
                     tensor
                 })

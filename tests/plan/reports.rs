@@ -109,7 +109,7 @@ fn l03_alignment_is_the_given_one() {
 /// Any 4-byte offset is reached through an aligned window and a word index.
 #[test]
 fn l04_slices_start_at_any_word() {
-    let first = PlanTensor { buffer: 0, offset: 0, len: 3, format: Format::F32 };
+    let first = PlanTensor::new(0, 0, 3, Format::F32);
     let plan = plan(&[first, PlanTensor { offset: 12, len: 5, ..first }], &PlanLimits::webgpu());
     assert_eq!(plan.windows.len(), 1);
     assert_eq!(plan.segments.iter().map(|s| s.word).collect::<Vec<_>>(), [0, 3]);

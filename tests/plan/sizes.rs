@@ -117,7 +117,7 @@ fn odd_tensors_of_two_formats_in_one_arena() {
     let mut tensors = Vec::new();
     let mut offset = 4;
     for (i, &format) in formats.iter().cycle().take(40).enumerate() {
-        let tensor = PlanTensor { buffer: 0, offset, len: i as u64 * 3 % 11, format };
+        let tensor = PlanTensor::new(0, offset, i as u64 * 3 % 11, format);
         offset = tensor.end();
         tensors.push(tensor);
     }
@@ -155,7 +155,7 @@ fn too_generous_limits_are_capped() {
 fn quads_where_they_fit() {
     use gradclip::plan::Access::{Quads, Words};
     let accesses = |format, offset, len, limits: &PlanLimits| {
-        let tensor = PlanTensor { buffer: 0, offset, len, format };
+        let tensor = PlanTensor::new(0, offset, len, format);
         let plan = plan(&[tensor], limits);
         let segments = plan.dispatches.iter().zip(&plan.segments);
         segments.map(|(dispatch, segment)| (dispatch.access, segment.len)).collect::<Vec<_>>()

@@ -36,7 +36,7 @@ fn step_all(gpu: &Context, scaler: &GradScaler, all: &[(&Optimizer, Option<ClipN
             }
             let open = open.unscale().measure_norm_after().measure_tensor_norms();
             match clip {
-                Some(clip) => open.clip_grad_norm(*clip).record(&mut encoder).unwrap(),
+                Some(clip) => open.limit(*clip).record(&mut encoder).unwrap(),
                 None => open.record(&mut encoder).unwrap(),
             }
         })

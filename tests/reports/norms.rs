@@ -13,7 +13,7 @@ fn measure(gpu: &Context, scaler: &GradScaler, set: &GradSet, clip: Option<ClipN
     let mut encoder = encoder(gpu);
     let open = scaler.begin(set).unwrap().unscale().measure_norm_after().measure_tensor_norms();
     let step = match clip {
-        Some(clip) => open.clip_grad_norm(clip).record(&mut encoder).unwrap(),
+        Some(clip) => open.limit(clip).record(&mut encoder).unwrap(),
         None => open.record(&mut encoder).unwrap(),
     };
     scaler.update(&mut encoder, [step]).unwrap();
@@ -151,7 +151,7 @@ fn a_deferred_step_has_no_norm_after() {
         let mut encoder = encoder(gpu);
         let open =
             scaler.begin(&optimizer.set).unwrap().unscale().measure_norm_after().measure_tensor_norms();
-        let step = open.clip_grad_norm(clip(1.0)).record_deferred(&mut encoder).unwrap();
+        let step = open.limit(clip(1.0)).record_deferred(&mut encoder).unwrap();
         scaler.update(&mut encoder, [step]).unwrap();
         submit(gpu, encoder);
         let step = next(&scaler).steps.remove(0);

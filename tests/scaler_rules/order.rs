@@ -121,11 +121,11 @@ fn a07_a_step_dropped_at_any_stage_leaves_the_set_usable() {
         counted.microbatch();
         drop(counted);
         drop(scaler.begin(&adamw.set).unwrap().unscale());
-        drop(scaler.begin(&adamw.set).unwrap().unscale().clip_grad_norm(clip));
+        drop(scaler.begin(&adamw.set).unwrap().unscale().limit(clip));
         // Recorded, and the encoder dropped too: the commands never run.
         let mut unused = encoder(gpu);
         drop(scaler.begin(&adamw.set).unwrap().unscale().record(&mut unused).unwrap());
-        drop(scaler.begin(&adamw.set).unwrap().unscale().clip_grad_norm(clip).record(&mut unused).unwrap());
+        drop(scaler.begin(&adamw.set).unwrap().unscale().limit(clip).record(&mut unused).unwrap());
         drop(scaler.begin(&adamw.set).unwrap().unscale().record_deferred(&mut unused).unwrap());
         drop(unused);
         assert_eq!(scaler.state_dict().unwrap().updates, 0);

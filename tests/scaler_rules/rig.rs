@@ -83,7 +83,7 @@ pub fn clip(max_norm: f32) -> Option<ClipNorm> {
 
 /// What the reference makes of a tensor.
 pub fn on_reference(format: Format, bytes: &mut [u8], scale: f32, clip: Option<ClipNorm>) -> Outcome {
-    step(&mut [TensorBits { format, bytes }], LossScale::new(scale).unwrap(), clip)
+    step(&mut [TensorBits::new(format, bytes)], LossScale::new(scale).unwrap(), clip)
 }
 
 /// The norm of the latest step of a set.
@@ -125,7 +125,7 @@ pub fn record(
     for step in open {
         let step = step.unscale();
         recorded.push(match clip {
-            Some(clip) => step.clip_grad_norm(clip).record(encoder)?,
+            Some(clip) => step.limit(clip).record(encoder)?,
             None => step.record(encoder)?,
         });
     }

@@ -22,8 +22,8 @@ fn m01_two_limits_on_one_encoder_stay_apart() {
         let scaler = scaler(gpu, ScalerConfig::disabled());
         let mut encoder = encoder(gpu);
         let limits: [ClipNorm; 2] = [clip(1.0).unwrap(), clip(5.0).unwrap()];
-        let first = scaler.begin(&a.set).unwrap().unscale().clip_grad_norm(limits[0]).record(&mut encoder);
-        let second = scaler.begin(&b.set).unwrap().unscale().clip_grad_norm(limits[1]).record(&mut encoder);
+        let first = scaler.begin(&a.set).unwrap().unscale().limit(limits[0]).record(&mut encoder);
+        let second = scaler.begin(&b.set).unwrap().unscale().limit(limits[1]).record(&mut encoder);
         scaler.update(&mut encoder, [first.unwrap(), second.unwrap()]).unwrap();
         submit(gpu, encoder);
         assert_eq!(a.bits(), bits(&[0.6, 0.8]));

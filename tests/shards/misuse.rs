@@ -23,7 +23,7 @@ fn scale() -> LossScale {
 /// The ledger of gradients that lie elsewhere.
 fn elsewhere(values: &[f32]) -> Ledger {
     let mut bytes = f32s(values);
-    let tensors = [reference::TensorBits { format: Format::F32, bytes: &mut bytes }];
+    let tensors = [reference::TensorBits::new(Format::F32, &mut bytes)];
     reference::ledger(&tensors, scale(), limit()).unwrap()
 }
 
@@ -190,7 +190,7 @@ fn limits_that_no_part_can_judge_alone_are_refused() {
         assert!(matches!(&why, Error::ShardLimit { why, .. } if why.contains("no sum")), "{why}");
     }
     let mut bytes = f32s(&[1.0]);
-    let mut twin = [reference::TensorBits { format: Format::F32, bytes: &mut bytes }];
+    let mut twin = [reference::TensorBits::new(Format::F32, &mut bytes)];
     let merged = elsewhere(&[1.0]);
     let got = reference::step_merged(&mut twin, &merged, clip(2f32.powi(127)));
     assert!(matches!(got, Err(Error::ShardLimit { .. })), "{got:?}");

@@ -40,7 +40,7 @@ fn the_scalers_of_all_parts_agree_with_that_of_the_whole() {
         let all: Vec<f32> = scaled.concat();
         let set = Part::new(on(0), &tensors(&all));
         set.submit(|encoder| {
-            let step = whole.begin(&set.set).unwrap().unscale().clip_grad_norm(clip);
+            let step = whole.begin(&set.set).unwrap().unscale().limit(clip);
             let step = step.record(encoder).unwrap();
             whole.update(encoder, [step]).unwrap();
         });
@@ -49,7 +49,7 @@ fn the_scalers_of_all_parts_agree_with_that_of_the_whole() {
             .iter()
             .zip(&scalers)
             .map(|(part, scaler)| {
-                let step = scaler.begin(&part.set).unwrap().unscale().clip_grad_norm(clip);
+                let step = scaler.begin(&part.set).unwrap().unscale().limit(clip);
                 part.submit(|encoder| step.record_ledger(encoder)).unwrap()
             })
             .collect();
@@ -83,7 +83,7 @@ fn what_a_part_cannot_see_counts() {
         let part = Part::new(&gpu.context, &tensors(&[3.0]));
         let half = part.submit(|e| scaler.begin(&part.set).unwrap().unscale().record_ledger(e)).unwrap();
         let mut bytes = f32s(&[4.0, 12.0]);
-        let other = [TensorBits { format: Format::F32, bytes: &mut bytes }];
+        let other = [TensorBits::new(Format::F32, &mut bytes)];
         let other = reference::ledger(&other, LossScale::ONE, None).unwrap();
         let merged = merge(&[half.read_ledger().unwrap(), other]);
         part.submit(|encoder| {

@@ -7,7 +7,7 @@ use crate::parts::merge;
 
 fn ledger_of(values: &[f32], scale: f32, norm_type: NormType) -> Ledger {
     let mut bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-    let tensors = [TensorBits { format: Format::F32, bytes: &mut bytes }];
+    let tensors = [TensorBits::new(Format::F32, &mut bytes)];
     let clip = ClipNorm::new(1.0).unwrap().with_norm_type(norm_type);
     reference::ledger(&tensors, LossScale::new(scale).unwrap(), Some(clip)).unwrap()
 }
@@ -62,7 +62,7 @@ fn no_changed_bit_goes_unseen() {
         changed[bit / 8] ^= 1 << (bit % 8);
         assert!(Ledger::from_bytes(&changed).is_err(), "bit {bit}");
     }
-    for (a, b) in [(0, 8), (24, 32), (80, 88), (80, 296)] {
+    for (a, b) in [(0, 8), (24, 32), (80, 88), (80, 296), (296, 304)] {
         let mut swapped = bytes;
         for i in 0..8 {
             swapped.swap(a + i, b + i);
@@ -74,10 +74,10 @@ fn no_changed_bit_goes_unseen() {
 #[test]
 fn what_is_no_ledger_is_refused() {
     let bytes = ledger().to_bytes();
-    refused(Ledger::from_bytes(&[]), "0 bytes, not 304");
-    refused(Ledger::from_bytes(&bytes[1..]), "303 bytes");
-    refused(Ledger::from_bytes(&[&bytes[..], &[0]].concat()), "305 bytes");
-    refused(Ledger::from_words(&[1; 4]), "4 words, not 38");
+    refused(Ledger::from_bytes(&[]), "0 bytes, not 336");
+    refused(Ledger::from_bytes(&bytes[1..]), "335 bytes");
+    refused(Ledger::from_bytes(&[&bytes[..], &[0]].concat()), "337 bytes");
+    refused(Ledger::from_words(&[1; 4]), "4 words, not 42");
     refused(Ledger::from_bytes(&[0; Ledger::BYTES]), "0 parts");
     refused(Ledger::from_bytes(&[0xff; Ledger::BYTES]), "parts");
     let mut text = [b' '; Ledger::BYTES];
@@ -105,9 +105,10 @@ fn text_is_checked_as_well() {
         let error = read(change).expect_err(why);
         assert!(error.contains(why), "\"{error}\" does not say \"{why}\"");
     };
-    refused(&|json| json["version"] = 2.into(), "it is of version 2, and this crate's are of 1");
+    refused(&|json| json["version"] = 1.into(), "it is of version 1, and this crate's are of 2");
     refused(&|json| json["elements"] = 5.into(), "checksum");
     refused(&|json| json["cells"][29 - 3] = 7.into(), "checksum");
+    refused(&|json| json["f16"][3] = 1.into(), "checksum");
     refused(&|json| json["scale"] = 4.0.into(), "checksum");
     refused(&|json| json["norm_type"] = "l1".into(), "checksum");
     refused(&|json| json["norm_type"] = "l3".into(), "unknown variant");

@@ -185,7 +185,7 @@ fn f16_and_bf16() {
         let mut expected = data.as_bytes().to_vec();
         let inner = gpu().device.clone().inner();
         grads.register(two.a.id, Tensor::<1>::from_data(data, (&inner, dtype)));
-        let mut tensors = [TensorBits { format, bytes: &mut expected }];
+        let mut tensors = [TensorBits::new(format, &mut expected)];
         let outcome = step(&mut tensors, LossScale::ONE, Some(limit()));
 
         let mut clipper = Clipper::new(&gpu().context);

@@ -63,7 +63,7 @@ fn one_step(ranks: &Ranks, scaler: &GradScaler, part: &Part, step: &Step, cuts: 
     part.upload(&step.part(cuts, ranks.rank)); // backward
     let open = open.unscale();
     let open = part.submit(|encoder| match step.clip {
-        Some(clip) => open.clip_grad_norm(clip).record_ledger(encoder),
+        Some(clip) => open.limit(clip).record_ledger(encoder),
         None => open.record_ledger(encoder),
     })?;
     let merged = exchange::merged(&ranks.world, &open.read_ledger()?)?;
