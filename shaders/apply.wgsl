@@ -69,17 +69,17 @@ fn main(
         if exact || any(a.suspect | b.suspect | c.suspect | d.suspect) {
             left |= bit;
         } else {
-            let new = Block(
+            let scaled = Block(
                 merge(tile, places.a, words.a, a.words),
                 merge(tile, places.b, words.b, b.words),
                 merge(tile, places.c, words.c, c.words),
                 merge(tile, places.d, words.d, d.words),
             );
-            write_block(tile, places, new);
-            tally(tile, places.a, words.a, new.a);
-            tally(tile, places.b, words.b, new.b);
-            tally(tile, places.c, words.c, new.c);
-            tally(tile, places.d, words.d, new.d);
+            write_block(tile, places, scaled);
+            tally(tile, places.a, words.a, scaled.a);
+            tally(tile, places.b, words.b, scaled.b);
+            tally(tile, places.c, words.c, scaled.c);
+            tally(tile, places.d, words.d, scaled.d);
         }
         bit = bit << 1u;
     }

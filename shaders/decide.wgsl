@@ -8,8 +8,10 @@ const NONE = 0xffffffffu;
 // -inf and for the index of the first of them, then the tile that holds it.
 struct Report {
     verdict: GradclipVerdict,
-    @align(256) own: Own,
-    @align(256) census: array<atomic<u32>>,
+    verdict_room: array<u32, 43>,
+    own: Own,
+    own_room: array<u32, 44>,
+    census: array<atomic<u32>>,
 }
 
 @group(0) @binding(0) var<storage, read> table: array<u32>;

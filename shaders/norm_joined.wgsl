@@ -2,7 +2,8 @@
 // come to the same decision. Integers only.
 
 struct Slot {
-    @size(256) shard: Shard,
+    shard: Shard,
+    room: array<vec4<u32>, 9>,
 }
 
 @group(0) @binding(4) var<storage, read> joined: array<Slot>;

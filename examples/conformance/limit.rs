@@ -1,7 +1,7 @@
 //! The three kinds of limit, on the reference and recorded for a GPU.
 
 use gradclip::reference::{Outcome, TensorBits, step, step_clip_value, step_per_tensor};
-use gradclip::{ClipNorm, ClipValue, Error, GradSet, LossScale, TensorClip, wgpu};
+use gradclip::{ClipNorm, ClipValue, Error, GradSet, LossScale, NormType, Prepare, TensorClip, wgpu};
 
 /// What a step is limited by.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -28,16 +28,27 @@ impl Limit {
         }
     }
 
-    /// Records the step.
+    /// What a set has to be prepared for.
+    pub fn needs(self) -> Vec<Prepare> {
+        match self {
+            Self::Norm(Some(clip)) if clip.norm_type() == NormType::L1 => vec![Prepare::L1],
+            Self::Norm(_) => vec![],
+            Self::EachTensor(_) => vec![Prepare::L1, Prepare::EachTensor],
+            Self::Value(_) => vec![Prepare::EachTensor],
+        }
+    }
+
+    /// Prepares the set and records the step.
     pub fn record(
         self,
         set: &GradSet,
         encoder: &mut wgpu::CommandEncoder,
         scale: LossScale,
     ) -> Result<(), Error> {
+        set.prepare(self.needs())?;
         match self {
             Self::Norm(clip) => set.record(encoder, scale, clip),
-            Self::EachTensor(clip) => set.record_clip_per_tensor(encoder, scale, clip),
+            Self::EachTensor(clip) => set.record(encoder, scale, each_tensor(clip)),
             Self::Value(clip) => set.record(encoder, scale, clip),
         }
     }
@@ -49,4 +60,9 @@ impl Limit {
             Self::Norm(_) | Self::Value(_) => Ok(Vec::new()),
         }
     }
+}
+
+/// A limit for the norm of each tensor by itself.
+pub fn each_tensor(clip: ClipNorm) -> gradclip::Limit<gradclip::InPlace> {
+    gradclip::Limit::each_tensor(clip.max_norm()).eps(clip.eps()).norm_type(clip.norm_type())
 }

@@ -94,10 +94,10 @@ pub fn limited_on_gpu(gpu: &Context, case: &Input, limit: Limit, layout: Layout)
     let mut nonfinite = vec![gradclip::Nonfinite::default(); places.len()];
     let after: Vec<Vec<u8>> = buffers.iter().map(|b| download(gpu, b)).collect::<Result<_, _>>()?;
     let mut gaps = after.clone();
-    for (place, found) in places.iter().zip(&report.nonfinite) {
+    for place in &places {
         let range = place.offset..place.offset + case.tensors[place.tensor].1.len();
         tensors[place.tensor] = after[place.buffer][range.clone()].to_vec();
-        nonfinite[place.tensor] = *found;
+        nonfinite[place.tensor] = report.nonfinite_in(&format!("tensor {}", place.tensor));
         gaps[place.buffer][range].fill(GAP);
     }
     if gaps.iter().flatten().any(|&byte| byte != GAP) {
@@ -108,9 +108,9 @@ pub fn limited_on_gpu(gpu: &Context, case: &Input, limit: Limit, layout: Layout)
     Ok(Answer {
         found_inf: report.found_inf,
         overflow: report.overflow,
-        norm: report.total_norm,
-        coefficient: report.coefficient,
-        factor: report.factor,
+        norm: report.total_norm.unwrap_or(0.0),
+        coefficient: report.coefficient.unwrap_or(0.0),
+        factor: report.factor.unwrap_or(0.0),
         nonfinite,
         tensors,
         each: each.into_iter().map(|(_, clip)| clip).collect(),

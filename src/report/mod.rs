@@ -108,6 +108,13 @@ impl Report {
         self.nonfinite.iter()
     }
 
+    /// What was not finite in a tensor.
+    #[must_use]
+    pub fn nonfinite_in(&self, tensor: &str) -> Nonfinite {
+        let found = self.nonfinite.iter().find(|found| found.name == tensor);
+        found.map_or_else(Nonfinite::default, |found| found.nonfinite)
+    }
+
     /// `bytes`: the report buffer.
     pub(crate) fn decode(bytes: &[u8], tensors: &[Tensor]) -> Self {
         let v: Verdict = bytemuck::pod_read_unaligned(&bytes[..VERDICT_BYTES as usize]);

@@ -238,7 +238,12 @@ impl Run for ScaleRun<'_> {
     ) -> Result<(), Error> {
         for (update, at) in self.case.updates.iter().zip((at..).step_by(STATE_BYTES as usize)) {
             let set = self.findings.of(update.found);
-            let step = self.scaler.begin(set)?.unscale().record_deferred(encoder)?;
+            let step = self.scaler.begin(set)?.unscale();
+            // Only what would be written can overflow.
+            let step = match update.found {
+                Found::Overflow => step.record(encoder)?,
+                Found::Finite | Found::Nonfinite => step.record_deferred(encoder)?,
+            };
             self.scaler.update(encoder, [step])?;
             encoder.copy_buffer_to_buffer(self.scaler.state_buffer(), 0, staging, at, STATE_BYTES);
         }
