@@ -25,12 +25,12 @@ fn main(@builtin(local_invocation_index) lane: u32) {
     var sum = Sum(0u, vec4<u32>(0u), vec4<u32>(0u));
     var f16 = vec4<u32>(0u);
     if lane == 0u {
-        for (var set = 0u; set < params.joined; set += 1u) {
-            f16 = wide_128_add(f16, joined[set].shard.f16);
+        for (var member = 0u; member < params.joined; member += 1u) {
+            f16 = wide_128_add(f16, joined[member].shard.f16);
         }
     }
-    for (var set = lane; set < params.joined; set += THREADS) {
-        let shard = joined[set].shard;
+    for (var member = lane; member < params.joined; member += THREADS) {
+        let shard = joined[member].shard;
         for (var i = 0u; i < 4u; i += 1u) {
             atomicMax(&largest[i], shard.largest[i]);
         }

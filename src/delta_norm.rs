@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::gpu::context::Shared;
 use crate::gpu::guard::guarded;
-use crate::gpu::make::{empty, filled, group};
+use crate::gpu::make::{empty, filled, group, part};
 use crate::gpu::shader::{Kernel, THREADS};
 use crate::plan::check_set;
 use crate::{Context, Error, Format, GradSet, Limit, Report, TensorSlice};
@@ -47,7 +47,8 @@ struct Piece {
 }
 
 impl DeltaNorm {
-    /// Measures these parameters, given by name. Their buffers need [`wgpu::BufferUsages::STORAGE`]; they are only read.
+    /// Measures these parameters, given by name. Their buffers need [`wgpu::BufferUsages::STORAGE`]; they are only read. For
+    /// an optimizer that writes them in place: [`DeltaNorm::between`] is for one that writes elsewhere.
     ///
     /// # Errors
     /// As [`GradSetBuilder::build`](crate::GradSetBuilder::build), by the name of the tensor.
@@ -56,20 +57,48 @@ impl DeltaNorm {
         name: &str,
         parameters: impl IntoIterator<Item = (String, TensorSlice<'a>)>,
     ) -> Result<Self, Error> {
+        Self::between(context, name, parameters.into_iter().map(|(name, slice)| (name, slice, slice)))
+    }
+
+    /// Measures parameters that lie in one place before and in another after, given by name: the first is read by
+    /// [`DeltaNorm::record_before`], the second by [`DeltaNorm::record_after`].
+    ///
+    /// # Errors
+    /// As [`DeltaNorm::new`]; [`Error::Shape`] if both places of a tensor do not have the same length and format.
+    pub fn between<'a>(
+        context: &Context,
+        name: &str,
+        parameters: impl IntoIterator<Item = (String, TensorSlice<'a>, TensorSlice<'a>)>,
+    ) -> Result<Self, Error> {
         let shared = &context.shared;
-        let (names, slices): (Vec<String>, Vec<TensorSlice<'a>>) = parameters.into_iter().unzip();
-        check_set(&names, &slices)?;
+        let mut names = Vec::new();
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        for (name, from, to) in parameters {
+            if (from.len, from.format) != (to.len, to.format) {
+                return Err(Error::Shape {
+                    tensor: name,
+                    expected_len: from.len,
+                    expected_format: from.format,
+                    len: to.len,
+                    format: to.format,
+                });
+            }
+            names.push(name);
+            before.push(from);
+            after.push(to);
+        }
+        check_set(&names, &before)?;
+        check_set(&names, &after)?;
         let what = format!("delta norm \"{name}\": allocating");
         let most = piece_elements(shared)?;
         let mut pieces = Vec::new();
         let mut scratches = Vec::new();
-        for (tensor, slice) in names.iter().zip(&slices) {
-            for first in (0..slice.len).step_by(most as usize) {
-                let len = most.min(slice.len - first);
+        for (tensor, (from, to)) in names.iter().zip(before.iter().zip(&after)) {
+            for first in (0..from.len).step_by(most as usize) {
+                let len = most.min(from.len - first);
                 let scratch = guarded(&shared.device, &what, || empty(shared, "gradclip delta", len * 4))?;
-                let at = slice.offset + first * slice.format.size();
-                pieces.push(Piece::new(shared, &what, slice, at, len, &scratch)?);
-                let whole = slice.len <= most;
+                pieces.push(Piece::new(shared, &what, [from, to], first, len, &scratch)?);
+                let whole = from.len <= most;
                 let name = if whole { tensor.clone() } else { format!("{tensor} from {first}") };
                 scratches.push((name, scratch, len));
             }
@@ -133,36 +162,31 @@ impl DeltaNorm {
 }
 
 impl Piece {
-    /// `at`: first byte in the parameters' buffer.
+    /// `first`: first element of the piece in its tensor.
     fn new(
         shared: &Shared,
         what: &str,
-        slice: &TensorSlice<'_>,
-        at: u64,
+        places: [&TensorSlice<'_>; 2],
+        first: u64,
         len: u64,
         scratch: &wgpu::Buffer,
     ) -> Result<Self, Error> {
         let limits = shared.device.limits();
-        let pipeline = shared.pipeline(Kernel::DeltaNorm(slice.format))?;
+        let pipeline = shared.pipeline(Kernel::DeltaNorm(places[0].format))?;
         let align = u64::from(limits.min_storage_buffer_offset_alignment);
-        let start = at / align * align;
-        let end = at + slice.format.words(len) * 4;
-        let window = wgpu::BufferBinding {
-            buffer: slice.buffer,
-            offset: start,
-            size: wgpu::BufferSize::new(end - start),
+        let bind = |slice: &TensorSlice<'_>, difference: u32| {
+            let at = slice.offset + first * slice.format.size();
+            let start = at / align * align;
+            let end = at + slice.format.words(len) * 4;
+            let piece = [((at - start) / 4) as u32, 0, len as u32, difference];
+            let usage = wgpu::BufferUsages::UNIFORM;
+            let piece = filled(shared, "gradclip piece", usage, bytemuck::cast_slice(&piece));
+            let window = part(slice.buffer, start, end - start);
+            let resources = [piece.as_entire_binding(), window, scratch.as_entire_binding()];
+            group(shared, &shared.layouts.delta_norm, &resources)
         };
-        let (keep, difference) = guarded(&shared.device, what, || {
-            let bind = |difference: u32| {
-                let piece = [((at - start) / 4) as u32, 0, len as u32, difference];
-                let usage = wgpu::BufferUsages::UNIFORM;
-                let piece = filled(shared, "gradclip piece", usage, bytemuck::cast_slice(&piece));
-                let window = wgpu::BindingResource::Buffer(window.clone());
-                let resources = [piece.as_entire_binding(), window, scratch.as_entire_binding()];
-                group(shared, &shared.layouts.delta_norm, &resources)
-            };
-            (bind(0), bind(1))
-        })?;
+        let [before, after] = places;
+        let (keep, difference) = guarded(&shared.device, what, || (bind(before, 0), bind(after, 1)))?;
         let groups = (len as u32).div_ceil(THREADS);
         let x = groups.min(limits.max_compute_workgroups_per_dimension);
         Ok(Self { pipeline, keep, difference, groups: (x, groups.div_ceil(x)) })

@@ -67,7 +67,9 @@ impl Joint {
         let size = SLOT_BYTES * sets.len() as u64;
         let ledgers =
             guarded(&shared.device, "allocating ledgers", || empty(shared, "gradclip joint", size))?;
-        Ok(Self(Arc::new(Inner { sets, ledgers, first, joined })))
+        let joint = Self(Arc::new(Inner { sets, ledgers, first, joined }));
+        (0..joint.sets().len()).try_for_each(|i| joint.groups(shared, i).map(drop))?;
+        Ok(joint)
     }
 
     /// The sets.

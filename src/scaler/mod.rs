@@ -268,8 +268,12 @@ impl GradScaler {
             }
         }
         set.open_for(ticket)?;
-        if let Some(state) = book.loaded.remove(set.name()) {
-            set.put_state(&state)?;
+        if let Some(state) = book.loaded.get(set.name()) {
+            if let Err(error) = set.put_state(state) {
+                set.close(ticket);
+                return Err(error);
+            }
+            book.loaded.remove(set.name());
         }
         book.open.push((ticket, set.clone()));
         Ok(())

@@ -164,11 +164,8 @@ fn a_skipped_step_leaves_parameters_and_moments() {
                 let step = |number: u32, scaler: &GradScaler, gradients: &[f32]| {
                     world.put(gpu, gradients);
                     let mut encoder = encoder(gpu);
-                    let clipped = scaler
-                        .begin(&world.set)
-                        .unwrap()
-                        .unscale()
-                        .limit(ClipNorm::new(1.0).unwrap());
+                    let clipped =
+                        scaler.begin(&world.set).unwrap().unscale().limit(ClipNorm::new(1.0).unwrap());
                     let recorded = if world.deferred {
                         clipped.record_deferred(&mut encoder).unwrap()
                     } else {

@@ -17,8 +17,7 @@ fn report_beside(gradient: f32) -> UpdateReport {
     open.microbatch().microbatch();
     let open = open.unscale().measure_norm_after().measure_tensor_norms();
     let clip = clip(2.5).with_eps(0.0).unwrap();
-    let steps =
-        [open.limit(clip).record(&mut encoder).unwrap(), record(&scaler, &second, &mut encoder)];
+    let steps = [open.limit(clip).record(&mut encoder).unwrap(), record(&scaler, &second, &mut encoder)];
     scaler.update(&mut encoder, steps).unwrap();
     submit(gpu, encoder);
     next(&scaler)
