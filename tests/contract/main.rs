@@ -10,6 +10,7 @@ mod joint;
 mod limits;
 mod lost;
 mod measure;
+mod ranks;
 mod roles;
 mod skips;
 mod state;
