@@ -9,7 +9,7 @@
 //! read later.
 //!
 //! ```
-//! use gradclip::{ClipNorm, Context, Format, GradSet, LossScale, TensorSlice, wgpu};
+//! use gradclip::{Context, Format, GradSet, Limit, TensorSlice, wgpu};
 //! use wgpu::util::{BufferInitDescriptor, DeviceExt};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -32,13 +32,13 @@
 //!
 //! // Every step, after the last microbatch.
 //! let mut encoder = device.create_command_encoder(&Default::default());
-//! grads.record(&mut encoder, LossScale::new(8.0)?, Some(ClipNorm::new(1.0)?))?;
+//! grads.record(&mut encoder, 8.0, Limit::norm(1.0))?;
 //! queue.submit([encoder.finish()]);
 //!
 //! // Whenever a log wants it. The gradients are now 0.6 and 0.8.
 //! let report = grads.read_report()?;
-//! assert_eq!(report.total_norm, 5.0);
-//! assert!(report.clipped() && !report.found_inf);
+//! assert_eq!(report.total_norm, Some(5.0));
+//! assert!(report.clipped && !report.found_inf);
 //! # Ok(())
 //! # }
 //! ```
@@ -57,10 +57,23 @@
 //! [`GradScaler`] keeps the scale on the GPU for one or more optimizers, and makes the wrong order a type error. See its
 //! example.
 //!
-//! # Other norms and limits
+//! # f16
 //!
-//! [`ClipNorm::with_norm_type`] limits an L1 or Linf norm. [`GradSet::record_clip_value`] limits each element,
-//! [`GradSet::record_clip_per_tensor`] the norm of each tensor by itself.
+//! In place, an f16 gradient that unscales to less than 2^-25 becomes 0, which loses what the loss scale had saved. Defer the
+//! multiplication to the optimizer's kernel ([`GradSet::record_deferred`], [`scaled_wgsl`]), or
+//! [count](Step::count_lost) what is lost.
+//!
+//! # Limits
+//!
+//! [`Limit`] is how a step is limited: one norm (L2, L1 or Linf), the norm of each tensor, each element, by a norm or a
+//! coefficient from elsewhere, skipped above a threshold. Its numbers, and what gradients are divided by ([`Unscale`]), are
+//! values or [words](Word) of the engine's buffers. [`Joint`] is one norm over several optimizers. [`GradSet::measure`]
+//! measures and decides nothing.
+//!
+//! # State
+//!
+//! [`GradSet::state`] and [`GradScaler::state_dict`] are what a checkpoint saves: the loss scale, and the steps that each
+//! optimizer has taken, by name.
 //!
 //! # Gradients on several devices
 //!

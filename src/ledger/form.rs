@@ -1,6 +1,7 @@
 //! A ledger as a serde type.
 
-use crate::ledger::{CELLS, CELLS_AT, F16_AT, F16_WORDS, TAG, f16_words, refuse, squared, tag};
+use super::words::{f16_words, squared, tag};
+use super::{CELLS, CELLS_AT, F16_AT, F16_WORDS, TAG, refuse};
 use crate::{Error, Ledger, NormType};
 
 /// The ledger with names.

@@ -37,10 +37,10 @@ fn part(
     in_place: bool,
 ) -> Result<Ledger, Error> {
     unscale.check()?;
-    let words = || Error::ShardLimit { set: "reference".into(), why: super::WORDS.into() };
+    let words = || Error::ShardLimit { set: "reference".into(), why: crate::ledger::WORDS.into() };
     let divisor = unscale.divisor.value().ok_or_else(words)?;
     let scale = LossScale::new(unscale.scale.value().ok_or_else(words)?)?;
-    let terms = super::terms_of(&[], &limit.any(), divisor, in_place)?;
+    let terms = super::merged::terms_of(&[], &limit.any(), divisor, in_place)?;
     let norm_type = terms.norm_type;
     let inverse = norm_finish::inverse(scale.get(), divisor).unwrap_or(crate::R24::ONE);
     let mut part =

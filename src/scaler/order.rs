@@ -266,7 +266,7 @@ impl Step<Limited<OneFactor>> {
 }
 
 impl Step<Sharded> {
-    /// The ledger of this part: of a joint norm, that of all its sets. Blocks until the GPU is done with everything submitted
+    /// The ledger of this part: of a joint norm, that of all its sets, each of which is a part to [`Ledger::complete`]. Blocks until the GPU is done with everything submitted
     /// so far, at most a minute.
     ///
     /// # Errors
