@@ -13,7 +13,7 @@ use common::runner::upload;
 use common::{adapters, f32s};
 use gradclip::{
     ClipNorm, Context, DeltaNorm, Error, Format, GradScaler, GradSet, LossScale, Recorded, ScalerConfig,
-    ScalerState, TensorSlice, UpdateReport, wgpu,
+    ScalerState, Step, TensorSlice, UpdateReport, wgpu,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -52,7 +52,7 @@ impl Training {
         self.gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default())
     }
 
-    fn record(&self, encoder: &mut wgpu::CommandEncoder) -> Result<Recorded<'_>, Error> {
+    fn record(&self, encoder: &mut wgpu::CommandEncoder) -> Result<Step<Recorded>, Error> {
         self.scaler.begin(&self.set)?.unscale().record(encoder)
     }
 
@@ -104,7 +104,7 @@ fn may_fail<T: std::fmt::Debug>(result: Result<T, Error>) {
 
 #[test]
 fn every_call_returns_on_a_lost_device() {
-    for mut training in all() {
+    for training in all() {
         training.step().unwrap();
         assert!(training.scaler.wait_report(PATIENCE).unwrap().is_some());
         let mut encoder = training.encoder();

@@ -33,7 +33,7 @@ fn on_gpu(gpu: &Context, words: &[u32]) -> Vec<[u32; 2]> {
     let text = [
         include_str!("../shaders/exact.wgsl"),
         include_str!("../shaders/partial.wgsl"),
-        include_str!("../shaders/limit.wgsl"),
+        include_str!("../shaders/step.wgsl"),
         include_str!("../shaders/wide_128.wgsl"),
         include_str!("../shaders/ledger.wgsl"),
         MAIN,

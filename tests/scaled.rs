@@ -4,7 +4,7 @@ mod common;
 
 use common::{Gpu, adapters, f32s, gpus, runner};
 use gradclip::reference::{TensorBits, step};
-use gradclip::{ClipNorm, Format, GradSet, LossScale, scaled_wgsl(), TensorSlice, VERDICT_WGSL, wgpu};
+use gradclip::{ClipNorm, Format, GradSet, LossScale, TensorSlice, VERDICT_WGSL, scaled_wgsl, wgpu};
 
 const KERNEL: &str = "
 @group(0) @binding(0) var<storage, read> verdict: Verdict;

@@ -12,7 +12,7 @@ use common::gpus;
 use common::runner::upload;
 use gradclip::{
     Context, Error, Format, GradScaler, GradSet, HysteresisRefill, ScaleMode, ScalerConfig, ScalerState,
-    TensorSlice, wgpu,
+    SetState, TensorSlice, wgpu,
 };
 use random::Random;
 
@@ -110,7 +110,7 @@ fn the_loaded_scale_is_the_one_that_unscales() {
         scaler.load_state_dict(&state).unwrap();
         adamw.step(&scaler, 12.0);
         let report = adamw.set.read_report().unwrap();
-        assert_eq!((report.scale, report.total_norm), (4.0, 3.0));
+        assert_eq!((report.scale, report.total_norm), (4.0, Some(3.0)));
     }
 }
 
@@ -130,10 +130,14 @@ fn every_field_survives_at_its_ends() {
         clipped: u32::MAX - 4,
         above: u32::MAX - 5,
         missed: u32::MAX - 6,
+        next_update: u64::MAX,
+        sets: vec![SetState::new("adamw", u32::MAX)],
     };
     for gpu in gpus() {
         let scaler = GradScaler::new(&gpu.context, config).unwrap();
-        for state in [ends, ScalerState { scale: config.min_scale, ..ends }, ScalerState::new(&config)] {
+        for state in
+            [ends.clone(), ScalerState { scale: config.min_scale, ..ends.clone() }, ScalerState::new(&config)]
+        {
             scaler.load_state_dict(&state).unwrap();
             assert_same(&scaler.state_dict().unwrap(), &state, "ends");
         }
@@ -153,17 +157,19 @@ fn a_wrong_state_is_refused_and_changes_nothing() {
         clipped: 2,
         ..ScalerState::new(&config)
     };
-    let scale = |scale| ScalerState { scale, ..good };
+    let scale = |scale| ScalerState { scale, ..good.clone() };
     let range = "is not between min_scale 1 and max_scale 1000000";
     let wrong = [
         (
-            ScalerState { version: 0, ..good },
-            "it has version 0, but this release reads version 1; convert it or start from a fresh scaler"
+            ScalerState { version: 0, ..good.clone() },
+            "it has version 0, but this release reads version 2; version 1 (0.1) lacks next_update and the \
+             steps of the sets, which are for the caller to add"
                 .into(),
         ),
         (
-            ScalerState { version: 2, ..good },
-            "it has version 2, but this release reads version 1; convert it or start from a fresh scaler"
+            ScalerState { version: 1, ..good.clone() },
+            "it has version 1, but this release reads version 2; version 1 (0.1) lacks next_update and the \
+             steps of the sets, which are for the caller to add"
                 .into(),
         ),
         (scale(0.5), format!("its scale 0.5 {range}")),
@@ -172,16 +178,19 @@ fn a_wrong_state_is_refused_and_changes_nothing() {
         (scale(-512.0), format!("its scale -512 {range}")),
         (scale(f32::NAN), format!("its scale NaN {range}")),
         (scale(f32::INFINITY), format!("its scale inf {range}")),
-        (ScalerState { hysteresis_left: 3, ..good }, "its hysteresis_left 3 is above hysteresis 2".into()),
         (
-            ScalerState { consecutive_skipped: 4, ..good },
+            ScalerState { hysteresis_left: 3, ..good.clone() },
+            "its hysteresis_left 3 is above hysteresis 2".into(),
+        ),
+        (
+            ScalerState { consecutive_skipped: 4, ..good.clone() },
             "its counts contradict each other: 4 skipped in a row, 3 skipped, 9 updates".into(),
         ),
         (
-            ScalerState { skipped: 10, ..good },
+            ScalerState { skipped: 10, ..good.clone() },
             "its counts contradict each other: 1 skipped in a row, 10 skipped, 9 updates".into(),
         ),
-        (ScalerState { clipped: 7, ..good }, "it has 7 clipped of 6 steps".into()),
+        (ScalerState { clipped: 7, ..good.clone() }, "it has 7 clipped of 6 steps".into()),
     ];
     for gpu in gpus() {
         let adamw = Optimizer::new(&gpu.context);
@@ -231,7 +240,7 @@ fn a_load_while_a_step_is_open_is_refused() {
         let adamw = Optimizer::new(&gpu.context);
         let scaler = GradScaler::new(&gpu.context, ScalerConfig::default()).unwrap();
         let before = scaler.state_dict().unwrap();
-        let state = ScalerState { scale: 2.0, ..before };
+        let state = ScalerState { scale: 2.0, ..before.clone() };
         let mut encoder =
             gpu.context.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let refused = Err(Error::LeftOut { set: "adamw".into() });

@@ -51,16 +51,16 @@ pub fn step(
         None
     } else {
         submit(gpu, &set, LossScale::ONE, None)?;
-        Some(set.read_report().map_err(|e| e.to_string())?.total_norm)
+        set.read_report().map_err(|e| e.to_string())?.total_norm
     };
     let outcome = Outcome {
         found_inf: report.found_inf,
         overflow: report.overflow,
-        norm: report.total_norm,
+        norm: report.total_norm.unwrap_or(0.0),
         norm_after,
-        coefficient: report.coefficient,
-        factor: report.factor,
-        nonfinite: report.nonfinite,
+        coefficient: report.coefficient.unwrap_or(0.0),
+        factor: report.factor.unwrap_or(0.0),
+        nonfinite: tensors.iter().map(|tensor| report.nonfinite_in(&tensor.name)).collect(),
         results,
     };
     Ok((outcome, times))

@@ -26,7 +26,7 @@ pub fn on_reference(tensors: &[Tensor], scale: LossScale, clip: ClipNorm) -> Out
     let mut bits: Vec<TensorBits<'_>> = tensors
         .iter()
         .zip(&mut results)
-        .map(|(tensor, bytes)| TensorBits { format: tensor.format, bytes })
+        .map(|(tensor, bytes)| TensorBits::new(tensor.format, bytes))
         .collect();
     let done = step(&mut bits, scale, Some(clip));
     // Neither scale nor limit: a factor of 1, with which nothing is written.

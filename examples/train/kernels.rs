@@ -1,6 +1,6 @@
 //! The example's own kernels, and a dispatch of one with its buffers.
 
-use gradclip::{SCALED_WGSL, VERDICT_WGSL, wgpu};
+use gradclip::{VERDICT_WGSL, scaled_wgsl, wgpu};
 use wgpu::util::DeviceExt as _;
 
 const HALF: &str = include_str!("half.wgsl");
@@ -37,7 +37,8 @@ impl Kernels {
                 cache: None,
             })
         };
-        let optimizer = |label, text| make(label, &[VERDICT_WGSL, SCALED_WGSL, HYPER, HALF, OPTIMIZER, text]);
+        let optimizer =
+            |label, text| make(label, &[VERDICT_WGSL, scaled_wgsl(), HYPER, HALF, OPTIMIZER, text]);
         Self {
             device: device.clone(),
             gather: make("gather", &[include_str!("gather.wgsl")]),

@@ -67,10 +67,10 @@ impl Row {
             if step.report.skipped {
                 return None;
             }
-            let square = step.report.total_norm.powi(2);
+            let square = step.report.total_norm?.powi(2);
             before += square;
-            product += square * step.report.coefficient;
-            after += square * step.report.coefficient.powi(2);
+            product += square * step.report.coefficient?;
+            after += square * step.report.coefficient?.powi(2);
         }
         let (before, after) = (f64::sqrt(before), f64::sqrt(after));
         let cosine = if after > 0.0 { product / (before * after) } else { 1.0 };

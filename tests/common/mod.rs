@@ -32,3 +32,18 @@ pub fn gpus() -> &'static [Gpu] {
 pub fn f32s(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
+
+/// What a report found nonfinite, of the tensors in which it did.
+pub fn found(report: &gradclip::Report) -> Vec<gradclip::Nonfinite> {
+    report.nonfinite.iter().map(|tensor| tensor.nonfinite).collect()
+}
+
+/// The same of counts by tensor.
+pub fn bad(nonfinite: &[gradclip::Nonfinite]) -> Vec<gradclip::Nonfinite> {
+    nonfinite.iter().copied().filter(|counts| counts.first.is_some()).collect()
+}
+
+/// The norms of a report's tensors, without the names.
+pub fn tensor_norms(step: &gradclip::StepReport) -> Option<Vec<Option<f64>>> {
+    step.tensor_norms.as_ref().map(|norms| norms.iter().map(|tensor| tensor.norm).collect())
+}

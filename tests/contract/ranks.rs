@@ -135,6 +135,9 @@ fn a_joint_norm_can_be_sharded() {
         }
         let gradients = rigs.each_ref().map(|rig| rig.gradients()[0]);
         assert!(gradients.iter().all(|g| (g - 1.0 / 3f32.sqrt()).abs() < 1e-6), "{gradients:?}");
-        assert_eq!(rigs[1].set.read_report().unwrap().total_norm, rigs[2].set.read_report().unwrap().total_norm);
+        assert_eq!(
+            rigs[1].set.read_report().unwrap().total_norm,
+            rigs[2].set.read_report().unwrap().total_norm
+        );
     }
 }

@@ -1,7 +1,9 @@
 //! Mode -> what was written, what the verdict says, what a kernel does: one optimizer kernel serves all.
 
 use gradclip::reference::{TensorBits, step};
-use gradclip::{ClipNorm, Context, Format, GradSet, InPlace, Limit, OneFactor, VERDICT_WGSL, scaled_wgsl, wgpu};
+use gradclip::{
+    ClipNorm, Context, Format, GradSet, InPlace, Limit, OneFactor, VERDICT_WGSL, scaled_wgsl, wgpu,
+};
 
 use crate::common::runner::{download, upload};
 use crate::support::{Rig, floats, gpus, submit};
@@ -101,7 +103,9 @@ fn rows() -> Vec<Row> {
     let (rest, shrunk) = (0.41f64.sqrt(), 0.5 / 0.41f64.sqrt());
     assert!((outcome.total_norm.to_f64() - rest).abs() < 1e-7);
     let both = [floats(&bytes)[0], floats(&bytes)[1]];
-    assert!((f64::from(both[0]) - 0.4 * shrunk).abs() < 1e-7 && (f64::from(both[1]) - 0.5 * shrunk).abs() < 1e-7);
+    assert!(
+        (f64::from(both[0]) - 0.4 * shrunk).abs() < 1e-7 && (f64::from(both[1]) - 0.5 * shrunk).abs() < 1e-7
+    );
     let (given, clipped) = ([24.0, 32.0], [0.6, 0.8]);
     vec![
         row("in place", given, Mode::InPlace(ideal()), clipped, (0, 0), clipped),

@@ -154,7 +154,7 @@ proptest! {
             prop_assert!(got.tensors.iter().zip(&input.tensors).all(|(after, before)| *after == before.1));
             return Ok(());
         }
-        let (limit, inverse) = (f64::from(clip.get()), inverse(input.scale));
+        let (limit, inverse) = (f64::from(clip.get()), inverse(input.scale.get(), 1.0).unwrap());
         for (after, (format, before)) in got.tensors.iter().zip(&input.tensors) {
             let within = f64::from(clip.within(*format));
             prop_assert!(within <= limit);

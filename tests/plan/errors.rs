@@ -57,8 +57,9 @@ fn extreme_offsets_do_not_overflow() {
     for offset in [top, top - 4, top - 256, u64::MAX - (1 << 27), u64::MAX / 2, 1 << 63] {
         for len in [0, 1, 2, 1000, 1 << 32] {
             for format in Format::ALL {
-                let tensor = PlanTensor { buffer: usize::MAX, offset: offset / 4 * 4, len, format };
-                let _ = Plan::new(&[tensor, PlanTensor { offset: 0, ..tensor }], &PlanLimits::webgpu());
+                let tensor = PlanTensor::new(usize::MAX, offset / 4 * 4, len, format);
+                let _ =
+                    Plan::new(&[tensor, PlanTensor::new(usize::MAX, 0, len, format)], &PlanLimits::webgpu());
             }
         }
     }

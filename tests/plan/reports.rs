@@ -97,8 +97,7 @@ fn l01_one_storage_buffer_is_left_free() {
 /// A device with default limits aligns to 256 bytes even where its adapter could do 32.
 #[test]
 fn l03_alignment_is_the_given_one() {
-    let tensors =
-        [32, 288, 1 << 28].map(|offset| PlanTensor { buffer: 0, offset, len: 8, format: Format::F32 });
+    let tensors = [32, 288, 1 << 28].map(|offset| PlanTensor::new(0, offset, 8, Format::F32));
     let (fine, coarse) = (limits(|l| l.window_align = 32), PlanLimits::webgpu());
     assert_eq!(coarse.window_align, 256);
     let offsets = |limits| plan(&tensors, limits).windows.iter().map(|w| w.offset).collect::<Vec<_>>();
@@ -110,7 +109,7 @@ fn l03_alignment_is_the_given_one() {
 #[test]
 fn l04_slices_start_at_any_word() {
     let first = PlanTensor::new(0, 0, 3, Format::F32);
-    let plan = plan(&[first, PlanTensor { offset: 12, len: 5, ..first }], &PlanLimits::webgpu());
+    let plan = plan(&[first, PlanTensor::new(0, 12, 5, Format::F32)], &PlanLimits::webgpu());
     assert_eq!(plan.windows.len(), 1);
     assert_eq!(plan.segments.iter().map(|s| s.word).collect::<Vec<_>>(), [0, 3]);
 }

@@ -205,7 +205,8 @@ impl<'a> Placed<'a> {
             self.buffers.iter().map(|buffer| download(self.gpu, buffer).unwrap()).collect();
         let mut tensors: Vec<Vec<u8>> = self.input.tensors.iter().map(|t| vec![0; t.1.len()]).collect();
         let mut nonfinite = vec![Nonfinite::default(); tensors.len()];
-        for (piece, found) in self.arrangement.pieces.iter().zip(&report.nonfinite) {
+        for (i, piece) in self.arrangement.pieces.iter().enumerate() {
+            let found = report.nonfinite_in(&format!("piece {i}"));
             let range = piece.range(self.input);
             let place = piece.offset..piece.offset + range.len();
             let image = &mut images[piece.buffer][place];
@@ -228,9 +229,9 @@ impl<'a> Placed<'a> {
         Answer {
             found_inf: report.found_inf,
             overflow: report.overflow,
-            norm: report.total_norm,
-            coefficient: report.coefficient,
-            factor: report.factor,
+            norm: report.total_norm.unwrap_or(0.0),
+            coefficient: report.coefficient.unwrap_or(0.0),
+            factor: report.factor.unwrap_or(0.0),
             nonfinite,
             tensors,
             each: each.into_iter().map(|(_, clip)| clip).collect(),

@@ -7,7 +7,7 @@ use gradclip::reference::norm_finish::{inverse, norm};
 use gradclip::reference::norm_partials::{census, ledger};
 use gradclip::reference::{Outcome, TensorBits, step};
 use gradclip::{
-    ClipNorm, Context, Format, GradScaler, GradSet, LossScale, Recorded, ScalerConfig, TensorSlice,
+    ClipNorm, Context, Format, GradScaler, GradSet, LossScale, Recorded, ScalerConfig, Step, TensorSlice,
     UpdateReport, wgpu,
 };
 
@@ -37,7 +37,9 @@ impl Optimizer {
         if let Some(limits) = limits {
             builder = builder.plan_limits(limits);
         }
-        Self { set: builder.build(gpu).unwrap(), page, tensors: tensors.to_vec(), offsets }
+        let set = builder.build(gpu).unwrap();
+        set.prepare(gradclip::Prepare::ALL).unwrap();
+        Self { set, page, tensors: tensors.to_vec(), offsets }
     }
 
     /// One f32 element, so that the norm is its magnitude over the scale.
@@ -109,14 +111,14 @@ pub fn bf16s(name: &'static str, values: &[f32]) -> Tensor {
 pub fn expected(tensors: &[Tensor], scale: f32, clip: Option<ClipNorm>) -> Outcome {
     let mut bytes: Vec<Vec<u8>> = tensors.iter().map(|t| t.2.clone()).collect();
     let mut bits: Vec<TensorBits<'_>> =
-        tensors.iter().zip(&mut bytes).map(|(t, bytes)| TensorBits { format: t.1, bytes }).collect();
+        tensors.iter().zip(&mut bytes).map(|(t, bytes)| TensorBits::new(t.1, bytes)).collect();
     step(&mut bits, LossScale::new(scale).unwrap(), clip)
 }
 
 /// The reference's norm of one tensor by itself; `None` if it is not finite.
 pub fn norm_of(tensor: &Tensor, scale: f32) -> Option<f64> {
     let (_, format, bytes) = tensor;
-    let inverse = inverse(LossScale::new(scale).unwrap());
+    let inverse = inverse(scale, 1.0).unwrap();
     census(*format, bytes).first.is_none().then(|| norm(&ledger(*format, bytes), inverse).to_f64())
 }
 
@@ -138,7 +140,7 @@ pub fn record<'a>(
     scaler: &'a GradScaler,
     optimizer: &'a Optimizer,
     encoder: &mut wgpu::CommandEncoder,
-) -> Recorded<'a> {
+) -> Step<Recorded> {
     scaler.begin(&optimizer.set).unwrap().unscale().record(encoder).unwrap()
 }
 

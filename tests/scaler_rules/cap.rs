@@ -35,7 +35,7 @@ fn too_many_skipped_steps_in_a_row_stop_training_until_it_is_resumed() {
              overflow, then call GradScaler::resume to go on"
         );
         assert_eq!(skipped(1.0), Err(Error::TooManySkipped { skipped: 3 }), "it stays refused");
-        scaler.resume();
+        scaler.resume().unwrap();
         assert_eq!(skipped(1.0), Ok(0));
         assert_eq!(skipped(1.0), Ok(0));
         let state = scaler.state_dict().unwrap();
@@ -50,7 +50,7 @@ fn resuming_does_not_forget_how_many_were_skipped() {
         let (scaler, adamw) = capped(gpu, 2);
         assert_eq!(step(gpu, &scaler, &adamw, f32::NAN), Ok(1));
         assert_eq!(step(gpu, &scaler, &adamw, f32::NAN), Ok(2));
-        scaler.resume();
+        scaler.resume().unwrap();
         assert_eq!(step(gpu, &scaler, &adamw, f32::NAN), Ok(3));
         assert_eq!(step(gpu, &scaler, &adamw, 1.0), Err(Error::TooManySkipped { skipped: 3 }));
     });

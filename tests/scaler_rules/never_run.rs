@@ -103,7 +103,7 @@ fn an_update_from_a_set_that_never_ran_moves_nothing() {
         let report = scaler.wait_report(PATIENCE).unwrap().unwrap();
         assert!(!report.steps[0].ran);
         assert_eq!(report.steps[0].to_string(), "did not run on the GPU");
-        assert_eq!(report.steps[0].report.total_norm, 0.0);
+        assert_eq!(report.steps[0].report.total_norm, Some(0.0));
         assert_eq!(report.steps[0].report.bad_tensors().count(), 0);
     });
 }

@@ -55,7 +55,7 @@ fn f03_backing_off_ends_at_a_floor_above_zero() {
         take(gpu, &scaler, &[&two], None).unwrap();
         let report = two.set.read_report().unwrap();
         assert!(!report.found_inf);
-        assert_eq!(report.total_norm.to_bits(), 2f64.powi(126).to_bits());
+        assert_eq!(report.total_norm.unwrap().to_bits(), 2f64.powi(126).to_bits());
         assert_eq!(two.bits(), bits(&[0.0, 2f32.powi(126)]));
     });
 }
@@ -96,7 +96,7 @@ fn f08_the_limit_is_not_multiplied_by_the_scale() {
         let adamw = Optimizer::new(gpu, "adamw", &[2f32.powi(126)]);
         take(gpu, &scaler(gpu, dynamic(2f32.powi(126))), &[&adamw], clip(8.0)).unwrap();
         let report = adamw.set.read_report().unwrap();
-        assert_eq!((report.total_norm, report.coefficient, report.clipped()), (1.0, 1.0, false));
+        assert_eq!((report.total_norm, report.coefficient, report.clipped), (Some(1.0), Some(1.0), false));
         assert_eq!(adamw.bits(), bits(&[1.0]));
     });
 }

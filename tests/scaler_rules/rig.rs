@@ -88,7 +88,7 @@ pub fn on_reference(format: Format, bytes: &mut [u8], scale: f32, clip: Option<C
 
 /// The norm of the latest step of a set.
 pub fn norm(set: &GradSet) -> f64 {
-    set.read_report().unwrap().total_norm
+    set.read_report().unwrap().total_norm.unwrap_or(0.0)
 }
 
 pub fn scaler(gpu: &Context, config: ScalerConfig) -> GradScaler {

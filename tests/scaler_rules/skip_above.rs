@@ -24,8 +24,8 @@ fn a_norm_above_the_threshold_skips_the_step_and_the_scale_grows() {
         let step = &update.steps[0];
         assert!(step.ran && step.report.skipped && step.report.above && !step.report.found_inf);
         assert_eq!(
-            (step.report.total_norm, step.report.coefficient, step.report.clipped()),
-            (10.0, 0.0, false)
+            (step.report.total_norm, step.report.coefficient, step.report.clipped),
+            (Some(10.0), Some(0.0), false)
         );
         assert_eq!(step.to_string(), "scale 2, norm 1.000000000e1, above the threshold, step skipped");
         let state = update.scaler;

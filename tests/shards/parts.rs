@@ -25,7 +25,9 @@ impl Part {
             builder = builder.tensor(i.to_string(), TensorSlice { buffer, offset: 0, len, format: *format });
         }
         let lens = tensors.iter().map(|t| t.1.len()).collect();
-        Self { gpu: gpu.clone(), set: builder.build(gpu).unwrap(), buffers, lens }
+        let set = builder.build(gpu).unwrap();
+        set.prepare([gradclip::Prepare::Ledger, gradclip::Prepare::L1]).unwrap();
+        Self { gpu: gpu.clone(), set, buffers, lens }
     }
 
     /// Records with `record` and submits.
@@ -88,7 +90,7 @@ pub fn on_reference(
 
 /// Tensors as the reference takes them.
 pub fn bits<'a>(tensors: &Tensors, bytes: &'a mut [Vec<u8>]) -> Vec<TensorBits<'a>> {
-    tensors.iter().zip(bytes).map(|(t, bytes)| TensorBits { format: t.0, bytes }).collect()
+    tensors.iter().zip(bytes).map(|(t, bytes)| TensorBits::new(t.0, bytes)).collect()
 }
 
 /// All ledgers added up.

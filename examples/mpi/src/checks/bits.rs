@@ -26,7 +26,7 @@ pub fn check(ranks: &Ranks, gpu: &Context) -> Fallible<bool> {
         let kind = match () {
             () if report.skipped => 3,
             () if report.factor == 1.0 => 2,
-            () if report.clipped() => 0,
+            () if report.clipped => 0,
             () => 1,
         };
         kinds[kind] += 1;
