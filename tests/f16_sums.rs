@@ -39,6 +39,7 @@ fn measured(gpu: &Context, tensors: &[(Format, &[u8])], limits: PlanLimits, norm
             builder.tensor(format!("tensor {i}"), TensorSlice { buffer, offset: 0, len, format: *format });
     }
     let set = builder.build(gpu).unwrap();
+    set.prepare([gradclip::Prepare::Ledger, gradclip::Prepare::L1]).unwrap();
     let mut encoder = gpu.device().create_command_encoder(&Default::default());
     set.record_ledger(&mut encoder, LossScale::ONE, limit(norm_type)).unwrap();
     gpu.queue().submit([encoder.finish()]);

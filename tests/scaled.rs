@@ -7,13 +7,13 @@ use gradclip::reference::{TensorBits, step};
 use gradclip::{ClipNorm, Format, GradSet, LossScale, TensorSlice, VERDICT_WGSL, scaled_wgsl, wgpu};
 
 const KERNEL: &str = "
-@group(0) @binding(0) var<storage, read> verdict: Verdict;
+@group(0) @binding(0) var<storage, read> verdict: GradclipVerdict;
 @group(0) @binding(1) var<storage, read> gradients: array<u32>;
 @group(0) @binding(2) var<storage, read_write> results: array<u32>;
 
 @compute @workgroup_size(1)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-    results[id.x] = scaled_gradient_bits(verdict, gradients[id.x]);
+    results[id.x] = gradclip_scaled_gradient_bits(verdict, gradients[id.x]);
 }
 ";
 

@@ -105,23 +105,22 @@ impl Machine {
     /// One update; returns what each optimizer's step has to report.
     fn update(&mut self, gradients: &[u8; BYTES], met: &mut Met) -> [(Outcome, bool); 2] {
         let scale = LossScale::new(self.state.scale).unwrap();
-        let (mut found_inf, mut overflow) = (false, false);
+        let (mut found_inf, mut overflow, mut left_out) = (false, false, false);
         let steps = [0, 1].map(|i| {
             let mut bytes = gradients[SPANS[i].clone()].to_vec();
             let tensor = TensorBits::new(FORMATS[i], &mut bytes);
-            let limit = gradclip::Limit::from(self.clip);
-            let outcome = step(
-                &mut [tensor],
-                scale,
-                match self.config.skip_above {
-                    Some(most) => limit.skip_above(most),
-                    None => limit,
-                },
-            );
+            let mut outcome = step(&mut [tensor], scale, self.clip);
             let nonfinite = outcome.found_inf && !outcome.overflow;
-            let above = outcome.above;
+            let limit = self.config.skip_above.map_or(f64::INFINITY, f64::from);
+            let above = !nonfinite && outcome.total_norm.to_f64() > limit;
+            if above {
+                (outcome.skipped, outcome.above) = (true, true);
+                (outcome.found_inf, outcome.overflow) = (false, false);
+                (outcome.coefficient, outcome.factor) = (R24::ZERO, R24::ZERO);
+            }
             found_inf |= nonfinite;
-            overflow |= outcome.overflow || above;
+            overflow |= outcome.overflow;
+            left_out |= outcome.overflow || above;
             self.state.above += u32::from(above);
             let taken = !above && !outcome.found_inf;
             self.state.stepped += u32::from(taken);
@@ -130,12 +129,12 @@ impl Machine {
             (outcome, above)
         });
         let before = self.state.scale;
-        scale_update(&self.config, &mut self.state, found_inf, overflow);
+        scale_update(&self.config, &mut self.state, found_inf, left_out);
         met.found_inf += usize::from(found_inf);
         met.overflow += usize::from(overflow && !found_inf);
         met.grown += usize::from(self.state.scale > before);
         met.at_floor += usize::from(self.state.scale == self.config.min_scale);
-        let could_grow = self.state.growth_tracker == 0 && !found_inf && !overflow;
+        let could_grow = self.state.growth_tracker == 0 && !found_inf && !left_out;
         met.at_top += usize::from(could_grow && self.state.scale == before);
         steps
     }
@@ -149,10 +148,14 @@ fn check_step(at: &str, got: &StepReport, (want, above): &(Outcome, bool)) {
         (want.found_inf, want.overflow, *above),
         "{at}: {want:?}"
     );
-    let bits = [report.total_norm, report.coefficient, report.factor].map(|n| n.unwrap_or(0.0).to_bits());
-    let wanted = [want.total_norm, want.coefficient, want.factor].map(|r| r.to_f64().to_bits());
+    let bits = [report.total_norm, report.coefficient, report.factor].map(|number| number.map(f64::to_bits));
+    // Of what was not measured or not done there is no number.
+    let measured = !want.found_inf || want.overflow;
+    let wanted =
+        [(measured, want.total_norm), (!want.skipped, want.coefficient), (!want.skipped, want.factor)]
+            .map(|(there, number)| there.then(|| number.to_f64().to_bits()));
     assert_eq!(bits, wanted, "{at}");
-    assert_eq!(common::found(report), common::bad(&want.nonfinite), "{at}");
+    assert_eq!([report.nonfinite_in("weight")], want.nonfinite[..], "{at}");
 }
 
 /// Runs `updates` updates of one configuration.
@@ -209,7 +212,10 @@ fn run(
     }
     met.clipped += machine.state.clipped;
     assert_eq!(scaler.lost_reports(), 0);
-    assert_eq!(scaler.state_dict().unwrap(), machine.state);
+    let state = scaler.state_dict().unwrap();
+    assert_eq!(state.next_update, done as u64);
+    assert_eq!(state.sets.iter().map(|set| set.steps).sum::<u32>(), machine.state.stepped);
+    assert_eq!(ScalerState { next_update: 0, sets: Vec::new(), ..state }, machine.state);
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Pending {
     context: Context,
+    whose: String,
     what: String,
     staging: wgpu::Buffer,
     mapped: Receiver<Result<(), wgpu::BufferAsyncError>>,
@@ -76,7 +77,7 @@ pub(crate) fn start_read(
         staging.map_async(wgpu::MapMode::Read, .., move |result| sender.send(result));
         Ok::<_, Error>((staging, mapped, submission))
     })??;
-    Ok(Pending { context: context.clone(), what, staging, mapped, submission })
+    Ok(Pending { context: context.clone(), whose: whose.into(), what, staging, mapped, submission })
 }
 
 impl Pending {
@@ -88,7 +89,7 @@ impl Pending {
         });
         match poll {
             Ok(_) => pollster::block_on(self.bytes()),
-            Err(wgpu::PollError::Timeout) => Err(Error::Timeout { whose: self.what.clone(), patience }),
+            Err(wgpu::PollError::Timeout) => Err(Error::Timeout { whose: self.whose, patience }),
             Err(error) => Err(self.error(&error)),
         }
     }

@@ -12,9 +12,9 @@ use super::state::GpuState;
 use crate::gpu::guard::{failed, guarded};
 use crate::gpu::make::staging;
 use crate::grad_set::GpuTensorClip;
-use crate::report::{Report, TensorNorm, VERDICT_BYTES, Verdict, decode_lost};
+use crate::report::{Report, STATE_AT, TensorNorm, VERDICT_BYTES, Verdict, decode_lost};
 use crate::slice::Tensor;
-use crate::{Error, GradScaler, ScalerState};
+use crate::{Error, GradScaler, ScalerState, SetState};
 
 /// What one update of a scaler decided: one entry a set, and the scaler after it.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,7 +25,7 @@ pub struct UpdateReport {
     pub update: u64,
     /// The steps, in the order in which they were given to [`GradScaler::update`].
     pub steps: Vec<StepReport>,
-    /// The scaler after the update: the next scale, and the running counts.
+    /// The scaler after the update: the next scale, the running counts, and what the sets of this update remember.
     pub scaler: ScalerState,
     /// Clipped steps per step taken, up to now.
     pub clip_rate: f64,
@@ -40,7 +40,7 @@ pub struct UpdateReport {
 pub struct StepReport {
     /// Name of the set.
     pub set: String,
-    /// Whether the GPU ran the step. If not, `report` is that of an earlier step, or of none (0 everywhere).
+    /// Whether the GPU ran the step. If not, `report` is that of an earlier step, or of none.
     pub ran: bool,
     /// Microbatches that were counted.
     pub microbatches: u32,
@@ -359,10 +359,26 @@ impl Reports {
         let state_at = pending.state_at as usize;
         let state: GpuState =
             bytemuck::pod_read_unaligned(&bytes[state_at..state_at + size_of::<GpuState>()]);
-        let scaler = ScalerState::from_gpu(state);
+        let sets = pending.parts.iter().map(|part| state_after(part, bytes)).collect();
+        let next_update = pending.update + 1;
+        let scaler = ScalerState { next_update, sets, ..ScalerState::from_gpu(state) };
         let clip_rate = scaler.clip_rate();
         UpdateReport { update: pending.update, steps, scaler, clip_rate, lost: self.lost }
     }
+}
+
+/// What a set remembers after the update, of which the copy was made before.
+fn state_after(part: &Part, bytes: &[u8]) -> SetState {
+    let bytes = &bytes[part.at as usize..];
+    let verdict: Verdict = bytemuck::pod_read_unaligned(&bytes[..size_of::<Verdict>()]);
+    let [steps, skipped]: [u32; 2] = bytemuck::pod_read_unaligned(&bytes[STATE_AT as usize..][..8]);
+    let counts = verdict.run != verdict.consumed && verdict.halted == 0;
+    let (steps, consecutive_skipped) = match (counts, verdict.skip) {
+        (false, _) => (steps, skipped),
+        (true, 0) => (steps.saturating_add(1), 0),
+        (true, _) => (steps, skipped.saturating_add(1)),
+    };
+    SetState { consecutive_skipped, ..SetState::new(part.name.clone(), steps) }
 }
 
 fn decode_step(part: &Part, bytes: &[u8]) -> StepReport {

@@ -187,13 +187,13 @@ pub(super) struct Findings([GradSet; 3]);
 
 impl Findings {
     pub fn new(context: &Context) -> Result<Self, Error> {
-        let set = |gradient: f32| {
+        let set = |name: &str, gradient: f32| {
             let buffer = upload(context, &gradient.to_le_bytes())?;
             let slice = TensorSlice { buffer: &buffer, offset: 0, len: 1, format: Format::F32 };
-            GradSet::builder("self-test").tensor("gradient", slice).build(context)
+            GradSet::builder(name).tensor("gradient", slice).build(context)
         };
         // The largest f32 overflows when it is divided by a scale below 1.
-        Ok(Self([set(1.0)?, set(f32::INFINITY)?, set(f32::MAX)?]))
+        Ok(Self([set("finite", 1.0)?, set("nonfinite", f32::INFINITY)?, set("overflow", f32::MAX)?]))
     }
 
     fn of(&self, found: Found) -> &GradSet {

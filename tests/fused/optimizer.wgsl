@@ -1,5 +1,5 @@
 // What both rules share. `from_scaled` reads gradients that a step has scaled in place, `deferred` those that it only
-// measured, and multiplies by the verdict's factor itself. Put after `struct Verdict`, before `fn update`.
+// measured, and multiplies by the verdict's factor itself. Put after `struct GradclipVerdict`, before `fn update`.
 //
 // Contraction: WGSL lets a compiler merge a product with the addition that follows, into one rounding. `deferred` has
 // one product more, so a compiler may choose differently there, even in a * b + g * factor with a factor that is a power
@@ -22,7 +22,7 @@ struct Hyper {
     correction_2: f32,
 }
 
-@group(0) @binding(0) var<storage, read> verdict: Verdict;
+@group(0) @binding(0) var<storage, read> verdict: GradclipVerdict;
 @group(0) @binding(1) var<uniform> hyper: Hyper;
 @group(0) @binding(2) var<storage, read> gradients: array<f32>;
 @group(0) @binding(3) var<storage, read_write> parameters: array<f32>;

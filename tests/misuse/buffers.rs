@@ -97,13 +97,13 @@ fn of_a_lost_device() {
             // Known parameters need no buffer, new ones do; either way the caller hears of the loss when it
             // reads.
             if let Err(error) = set.record(&mut encoder, LossScale::ONE, limit(max_norm)) {
-                assert!(matches!(error, Error::Wgpu { .. }), "{at}: {error:?}");
+                assert!(matches!(error, Error::DeviceLost { .. }), "{at}: {error:?}");
             }
             gpu.context.queue().submit([encoder.finish()]);
             let read = set.read_report();
-            assert!(matches!(read, Err(Error::Wgpu { .. })), "{at}: {read:?}");
+            assert!(matches!(read, Err(Error::DeviceLost { .. })), "{at}: {read:?}");
         }
         let built = build(&gpu, &[("wte", whole(&buffer))]);
-        assert!(matches!(built, Err(Error::Wgpu { .. })), "{at}: {built:?}");
+        assert!(matches!(built, Err(Error::DeviceLost { .. })), "{at}: {built:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! Moving a set to other buffers.
 
 use gradclip::plan::PlanLimits;
-use gradclip::{Error, Format, GradSet, LossScale, Nonfinite, TensorSlice, wgpu};
+use gradclip::{Error, Format, GradSet, LossScale, Nonfinite, TensorReport, TensorSlice, wgpu};
 
 use crate::support::{
     Gpu, adapters, build, bytes, clip, each_gpu, encoder, f32_at, f32s, limit, upload, whole,
@@ -20,7 +20,7 @@ fn refused(message: &str, slices: impl Fn(&[wgpu::Buffer]) -> Vec<TensorSlice<'_
         let at = adapters::label(&gpu.info);
         let (old, set) = three_four(gpu);
         let new = [upload(gpu, &[6.0, 8.0]), upload(gpu, &[6.0, 8.0])];
-        let plan = set.plan();
+        let plan = set.plan().clone();
         let error = set.rebind(&slices(&new)).expect_err(message);
         assert_eq!(error.to_string(), message, "{at}");
         assert_eq!(set.plan(), plan);
@@ -94,10 +94,9 @@ fn same_layout_keeps_the_plan() {
         let at = adapters::label(&gpu.info);
         let (old, set) = three_four(gpu);
         let new = [upload(gpu, &[6.0]), upload(gpu, &[8.0])];
-        let (windows, verdict) = (set.plan().windows.as_ptr(), set.verdict().buffer.clone());
+        let (plan, memory, verdict) = (set.plan(), set.memory_bytes(), set.verdict().buffer.clone());
         set.rebind(&[whole(&new[0]), whole(&new[1])]).unwrap();
-        // Not merely an equal plan: the same one.
-        assert_eq!(set.plan().windows.as_ptr(), windows);
+        assert_eq!((set.plan(), set.memory_bytes()), (plan, memory));
         assert_eq!(*set.verdict().buffer, verdict);
         assert_eq!(clip(gpu, &set, 5.0).total_norm, Some(10.0), "{at}");
         assert_eq!([bytes(gpu, &new[0]), bytes(gpu, &new[1])], [f32s(&[3.0]), f32s(&[4.0])], "{at}");
@@ -110,7 +109,7 @@ fn other_layout_plans_anew() {
     each_gpu(|gpu| {
         let at = adapters::label(&gpu.info);
         let (old, set) = three_four(gpu);
-        let plan = set.plan();
+        let plan = set.plan().clone();
         let verdict = set.verdict().buffer.clone();
         // Both in one buffer, in the other order, with a neighbour.
         let arena = upload(gpu, &[8.0, f32::NAN, 6.0]);
@@ -170,6 +169,6 @@ fn a_report_from_before_names_the_right_element() {
         set.rebind(&[f32_at(&second, 400, 100), f32_at(&second, 0, 90)]).unwrap();
         let report = set.read_report().unwrap();
         let inf = Nonfinite { pos_inf: 1, first: Some(70), ..Nonfinite::default() };
-        assert_eq!(crate::common::found(&report), [inf], "{at}");
+        assert_eq!(report.nonfinite, [TensorReport { name: "b".into(), nonfinite: inf }], "{at}");
     });
 }

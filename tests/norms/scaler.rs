@@ -188,7 +188,7 @@ fn a_threshold_is_for_the_norm_that_is_measured() {
                 let state = scaler.state_dict().unwrap();
                 let counts = (state.scale, state.above, state.stepped, state.clipped, state.skipped);
                 let clipped = u32::from(!matches!(limit, Limit::Value(_)));
-                assert_eq!(counts, if above { (16.0, 1, 0, 0, 0) } else { (16.0, 0, 1, clipped, 0) }, "{at}");
+                assert_eq!(counts, if above { (8.0, 1, 0, 0, 1) } else { (16.0, 0, 1, clipped, 0) }, "{at}");
                 let each = limit.read_each(&optimizer.set).unwrap();
                 assert!(each.iter().all(|each| (each.coefficient.significand == 0) == above), "{at}");
             }

@@ -1,12 +1,13 @@
 //! What a report says, against the CPU reference.
 
 use gradclip::{
-    ClipNorm, Context, GradScaler, Nonfinite, ScalerConfig, ScalerState, StepReport, UpdateReport, reference,
+    ClipNorm, Context, GradScaler, Nonfinite, ScalerConfig, ScalerState, StepReport, TensorNorm,
+    TensorReport, UpdateReport, reference,
 };
 
 use crate::common::gpus;
 use crate::rig::{
-    Optimizer, Tensor, bf16s, clip, encoder, expected, f16s, f32s, next, norm_of, steady, submit,
+    Optimizer, Tensor, bf16s, clip, encoder, expected, f16s, f32s, named_norm, next, norm_of, steady, submit,
 };
 
 /// The numbers of a step that ran, on every bit.
@@ -15,14 +16,19 @@ fn check(step: &StepReport, tensors: &[Tensor], scale: f32, clip: Option<ClipNor
     let got = &step.report;
     assert!(step.ran);
     assert_eq!(got.scale.to_bits(), scale.to_bits());
-    let numbers = [got.total_norm, got.coefficient, got.factor].map(|n| n.map(f64::to_bits));
-    let bits = |r: gradclip::R24, known: bool| known.then(|| r.to_f64().to_bits());
-    let (measured, taken) = (!want.found_inf || want.overflow, !want.skipped);
-    let wanted = [bits(want.total_norm, measured), bits(want.coefficient, taken), bits(want.factor, taken)];
+    let numbers = [got.total_norm, got.coefficient, got.factor].map(|number| number.map(f64::to_bits));
+    // Of what was not measured or not done there is no number.
+    let measured = !want.found_inf || want.overflow;
+    let wanted =
+        [(measured, want.total_norm), (!want.skipped, want.coefficient), (!want.skipped, want.factor)]
+            .map(|(there, number)| there.then(|| number.to_f64().to_bits()));
     assert_eq!(numbers, wanted, "{step:?}");
     assert_eq!((got.found_inf, got.overflow, got.above), (want.found_inf, want.overflow, false));
     assert_eq!(got.skipped, want.found_inf);
-    assert_eq!(crate::common::found(got), crate::common::bad(&want.nonfinite));
+    let nonfinite = tensors.iter().zip(&want.nonfinite).filter(|(_, found)| found.first.is_some());
+    let nonfinite: Vec<_> =
+        nonfinite.map(|(tensor, &nonfinite)| TensorReport { name: tensor.0.into(), nonfinite }).collect();
+    assert_eq!(got.nonfinite, nonfinite);
     assert_eq!(got.clipped, !want.found_inf && want.coefficient != gradclip::R24::ONE);
 }
 
@@ -82,8 +88,8 @@ fn two_sets_of_one_update_keep_their_own_numbers() {
         for (step, optimizer, before) in [(a, &first, &decay[..]), (b, &second, &no_decay[..])] {
             let after = expected(&optimizer.gradients(gpu), 1.0, None).total_norm.to_f64();
             assert_eq!(step.norm_after, Some(after));
-            let norms: Vec<Option<f64>> = before.iter().map(|t| norm_of(t, 8.0)).collect();
-            assert_eq!(crate::common::tensor_norms(step), Some(norms));
+            let norms: Vec<TensorNorm> = before.iter().map(|t| named_norm(t, 8.0)).collect();
+            assert_eq!(step.tensor_norms.as_ref(), Some(&norms));
         }
     }
 }
@@ -120,8 +126,9 @@ fn a_bad_set_names_its_tensors_and_its_sibling_steps() {
         ];
         assert_eq!(named, expected);
         assert_eq!(step.norm_after, None);
-        let norm = |i: usize| norm_of(&bad[i], 8.0);
-        assert_eq!(crate::common::tensor_norms(step), Some(vec![norm(0), None, None, Some(0.0), None]));
+        let norms = [norm_of(&bad[0], 8.0), None, None, Some(0.0), None];
+        let norms = bad.iter().zip(norms).map(|(t, norm)| TensorNorm { name: t.0.into(), norm });
+        assert_eq!(step.tensor_norms, Some(norms.collect()));
         assert_eq!(report.steps[1].norm_after, Some(5.0));
         // The scale was the same for both, and falls once.
         assert_eq!((report.scaler.scale, report.scaler.skipped), (4.0, 1));
@@ -141,9 +148,9 @@ fn overflow_is_told_apart_from_nonfinite_gradients() {
         let step = &report.steps[0];
         check(step, &tensors, 0.5, None);
         assert!(step.report.overflow && step.report.found_inf && step.report.skipped);
-        assert!(step.report.total_norm > Some(6e38) && step.report.bad_tensors().next().is_none());
+        assert!(step.report.total_norm.unwrap() > 6e38 && step.report.bad_tensors().next().is_none());
         assert_eq!((step.norm_after, step.microbatches), (None, 0));
-        assert_eq!(crate::common::tensor_norms(step), Some(vec![norm_of(&tensors[0], 0.5)]));
+        assert_eq!(step.tensor_norms, Some(vec![named_norm(&tensors[0], 0.5)]));
         assert_eq!((report.scaler.scale, report.scaler.skipped), (0.5, 1));
         assert_eq!(optimizer.gradients(gpu), tensors);
     }
@@ -167,7 +174,10 @@ fn a_norm_above_the_threshold_is_told_apart_too() {
             assert_eq!(got.total_norm, Some(5.0));
             assert_eq!(step.norm_after.is_none(), above);
             assert_eq!(report.scaler.above, u32::from(above));
-            assert_eq!((report.scaler.skipped, report.scaler.growth_tracker), (0, 1));
+            assert_eq!(
+                (report.scaler.skipped, report.scaler.growth_tracker),
+                (u32::from(above), u32::from(!above))
+            );
             assert_eq!(optimizer.gradients(gpu) == tensors, above);
         }
     }
@@ -226,14 +236,15 @@ fn rebinding_leaves_earlier_reports_alone() {
             check(&reports[0].steps[0], &before, 8.0, None);
             check(&reports[1].steps[0], &moved, 8.0, None);
             let step = &reports[0].steps[0];
-            assert_eq!(
-                (crate::common::tensor_norms(step), step.norm_after),
-                (Some(vec![Some(5.0), None]), None)
-            );
+            let norms = |weight, bias| {
+                let norms = [("weight", weight), ("bias", bias)];
+                Some(norms.map(|(name, norm)| TensorNorm { name: name.into(), norm }).to_vec())
+            };
+            assert_eq!((&step.tensor_norms, step.norm_after), (&norms(Some(5.0), None), None));
             let bad: Vec<&str> = step.report.bad_tensors().map(|t| t.name.as_str()).collect();
             assert_eq!(bad, ["bias"]);
             let step = &reports[1].steps[0];
-            assert_eq!(crate::common::tensor_norms(step), Some(vec![Some(10.0), Some(1.0)]));
+            assert_eq!(step.tensor_norms, norms(Some(10.0), Some(1.0)));
             assert_eq!(step.norm_after, Some(expected(&moved, 8.0, None).total_norm.to_f64()));
         }
     }

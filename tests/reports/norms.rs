@@ -1,15 +1,19 @@
 //! Norms beside the step's own: after it, and of single tensors.
 
 use gradclip::plan::PlanLimits;
-use gradclip::{ClipNorm, Context, Format, GradScaler, GradSet, ScalerConfig, StepReport, TensorSlice, wgpu};
+use gradclip::{
+    ClipNorm, Context, Format, GradScaler, GradSet, Prepare, ScalerConfig, StepReport, TensorNorm,
+    TensorSlice, wgpu,
+};
 
 use crate::common::runner::upload;
 use crate::common::{adapters, gpus};
 use crate::rig::{
-    Optimizer, Tensor, bf16s, clip, encoder, expected, f16s, f32s, next, norm_of, steady, submit,
+    Optimizer, Tensor, bf16s, clip, encoder, expected, f16s, f32s, named_norm, next, norm_of, steady, submit,
 };
 
 fn measure(gpu: &Context, scaler: &GradScaler, set: &GradSet, clip: Option<ClipNorm>) -> StepReport {
+    set.prepare([Prepare::NormAfter, Prepare::TensorNorms]).unwrap();
     let mut encoder = encoder(gpu);
     let open = scaler.begin(set).unwrap().unscale().measure_norm_after().measure_tensor_norms();
     let step = match clip {
@@ -46,9 +50,13 @@ fn tensors() -> Vec<Tensor> {
     ]
 }
 
+fn norm(tensor: &str, norm: f64) -> TensorNorm {
+    TensorNorm { name: tensor.into(), norm: Some(norm) }
+}
+
 fn check(gpu: &Context, optimizer: &Optimizer, step: &StepReport, before: &[Tensor], scale: f32) {
-    let norms: Vec<Option<f64>> = before.iter().map(|t| norm_of(t, scale)).collect();
-    assert_eq!(crate::common::tensor_norms(step), Some(norms));
+    let norms: Vec<TensorNorm> = before.iter().map(|t| named_norm(t, scale)).collect();
+    assert_eq!(step.tensor_norms.as_ref(), Some(&norms));
     let after = expected(&optimizer.gradients(gpu), 1.0, None).total_norm.to_f64();
     assert_eq!(step.norm_after, Some(after));
 }
@@ -136,7 +144,7 @@ fn only_what_was_asked_for_is_measured() {
             submit(gpu, encoder);
             let step = next(&scaler).steps.remove(0);
             assert_eq!(step.norm_after, after.then_some(5.0));
-            assert_eq!(crate::common::tensor_norms(&step), tensors.then(|| vec![Some(5.0)]));
+            assert_eq!(step.tensor_norms, tensors.then(|| vec![norm(all[0].0, 5.0)]));
         }
     }
 }
@@ -155,7 +163,7 @@ fn a_deferred_step_has_no_norm_after() {
         scaler.update(&mut encoder, [step]).unwrap();
         submit(gpu, encoder);
         let step = next(&scaler).steps.remove(0);
-        assert_eq!((step.norm_after, crate::common::tensor_norms(&step)), (None, Some(vec![Some(5.0)])));
+        assert_eq!((step.norm_after, &step.tensor_norms), (None, &Some(vec![norm(all[0].0, 5.0)])));
         assert!(step.report.clipped);
         assert_eq!(optimizer.gradients(gpu), all);
     }
@@ -166,12 +174,12 @@ fn a_deferred_step_has_no_norm_after() {
 fn norms_of_nothing() {
     let gpu = &gpus()[0].context;
     let scaler = steady(gpu, 1);
-    for (tensors, norms) in [(vec![], vec![]), (vec![f32s("empty", &[])], vec![Some(0.0)])] {
+    for (tensors, norms) in [(vec![], vec![]), (vec![f32s("empty", &[])], vec![norm("empty", 0.0)])] {
         let optimizer = Optimizer::new(gpu, "adamw", &tensors, None);
         let step = measure(gpu, &scaler, &optimizer.set, None);
         assert!(step.ran);
         assert_eq!((step.report.total_norm, step.norm_after), (Some(0.0), Some(0.0)));
-        assert_eq!(crate::common::tensor_norms(&step), Some(norms));
+        assert_eq!(step.tensor_norms, Some(norms));
     }
 }
 
@@ -191,11 +199,11 @@ fn d05_more_tensors_than_a_dispatch_is_wide() {
         }
         let set = builder.build(gpu).unwrap();
         let step = measure(gpu, &steady(gpu, 1), &set, None);
-        let norms: Vec<Option<f64>> = values.iter().map(|&v| norm_of(&f32s("", &[v]), 8.0)).collect();
-        assert_eq!(crate::common::tensor_norms(&step), Some(norms));
-        assert_eq!(
-            step.report.total_norm,
-            Some(expected(&[f32s("", &values)], 8.0, None).total_norm.to_f64())
-        );
+        let norm =
+            |(i, &v): (usize, &f32)| TensorNorm { name: i.to_string(), norm: norm_of(&f32s("", &[v]), 8.0) };
+        let norms: Vec<TensorNorm> = values.iter().enumerate().map(norm).collect();
+        assert_eq!(step.tensor_norms, Some(norms));
+        let norm = expected(&[f32s("", &values)], 8.0, None).total_norm.to_f64();
+        assert_eq!(step.report.total_norm, Some(norm));
     }
 }

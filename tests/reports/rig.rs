@@ -7,8 +7,8 @@ use gradclip::reference::norm_finish::{inverse, norm};
 use gradclip::reference::norm_partials::{census, ledger};
 use gradclip::reference::{Outcome, TensorBits, step};
 use gradclip::{
-    ClipNorm, Context, Format, GradScaler, GradSet, LossScale, Recorded, ScalerConfig, Step, TensorSlice,
-    UpdateReport, wgpu,
+    ClipNorm, Context, Format, GradScaler, GradSet, LossScale, Prepare, Recorded, ScalerConfig, Step,
+    TensorNorm, TensorSlice, UpdateReport, wgpu,
 };
 
 use crate::common::runner::{download, upload};
@@ -38,7 +38,7 @@ impl Optimizer {
             builder = builder.plan_limits(limits);
         }
         let set = builder.build(gpu).unwrap();
-        set.prepare(gradclip::Prepare::ALL).unwrap();
+        set.prepare([Prepare::NormAfter, Prepare::TensorNorms]).unwrap();
         Self { set, page, tensors: tensors.to_vec(), offsets }
     }
 
@@ -115,6 +115,11 @@ pub fn expected(tensors: &[Tensor], scale: f32, clip: Option<ClipNorm>) -> Outco
     step(&mut bits, LossScale::new(scale).unwrap(), clip)
 }
 
+/// The reference's norm of one tensor by itself, with its name; no number if it is not finite.
+pub fn named_norm(tensor: &Tensor, scale: f32) -> TensorNorm {
+    TensorNorm { name: tensor.0.into(), norm: norm_of(tensor, scale) }
+}
+
 /// The reference's norm of one tensor by itself; `None` if it is not finite.
 pub fn norm_of(tensor: &Tensor, scale: f32) -> Option<f64> {
     let (_, format, bytes) = tensor;
@@ -136,9 +141,9 @@ pub fn encoder(gpu: &Context) -> wgpu::CommandEncoder {
 }
 
 /// Records a step without a limit.
-pub fn record<'a>(
-    scaler: &'a GradScaler,
-    optimizer: &'a Optimizer,
+pub fn record(
+    scaler: &GradScaler,
+    optimizer: &Optimizer,
     encoder: &mut wgpu::CommandEncoder,
 ) -> Step<Recorded> {
     scaler.begin(&optimizer.set).unwrap().unscale().record(encoder).unwrap()

@@ -2,7 +2,7 @@
 
 use gradclip::{Context, Error, LossScale, ScalerConfig, ScalerState};
 
-use crate::rig::{Optimizer, after, bits, dynamic, each, encoder, scaler, submit, take};
+use crate::rig::{Optimizer, after, bits, dynamic, each, encoder, only_set, scaler, submit, take};
 
 fn text<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
     result.unwrap_err().to_string()
@@ -121,7 +121,9 @@ fn an_update_without_steps() {
         assert_eq!(text(scaler.update(&mut encoder, [])), message);
         drop(open);
         submit(gpu, encoder);
-        assert_eq!(scaler.state_dict().unwrap(), ScalerState::new(scaler.config()));
+        let start = ScalerState::new(scaler.config());
+        let start = ScalerState { sets: only_set("adamw", &start), ..start };
+        assert_eq!(scaler.state_dict().unwrap(), start);
     });
 }
 

@@ -1,6 +1,6 @@
 //! One scaler, several optimizers: a verdict each, one update of the scale from all.
 
-use gradclip::{Context, Format, ScalerConfig, ScalerState};
+use gradclip::{Context, Format, ScalerConfig, ScalerState, SetState};
 
 use crate::rig::{Optimizer, clip, dynamic, each, f16_bytes, f32_bytes, growing, on_reference, scaler, take};
 
@@ -65,10 +65,17 @@ fn one_update(gpu: &Context, kinds: &[Kind], max_norm: Option<f32>) {
         assert_eq!(optimizer.bytes(), bytes, "{at}");
         assert_eq!((report.found_inf, report.overflow), (outcome.found_inf, outcome.overflow), "{at}");
         let numbers =
-            [report.total_norm, report.coefficient, report.factor].map(|n| n.unwrap_or(0.0).to_bits());
-        let wanted = [outcome.total_norm, outcome.coefficient, outcome.factor].map(|r| r.to_f64().to_bits());
+            [report.total_norm, report.coefficient, report.factor].map(|number| number.map(f64::to_bits));
+        // Of what was not measured or not done there is no number.
+        let measured = !outcome.found_inf || outcome.overflow;
+        let wanted = [
+            (measured, outcome.total_norm),
+            (!outcome.skipped, outcome.coefficient),
+            (!outcome.skipped, outcome.factor),
+        ]
+        .map(|(there, number)| there.then(|| number.to_f64().to_bits()));
         assert_eq!(numbers, wanted, "{at}");
-        assert_eq!(crate::common::found(&report), crate::common::bad(&outcome.nonfinite), "{at}");
+        assert_eq!([report.nonfinite_in("weight")], outcome.nonfinite[..], "{at}");
         let kind = match (outcome.found_inf, outcome.overflow) {
             (false, _) => Kind::Finite,
             (true, false) => Kind::Infinite,
@@ -84,6 +91,9 @@ fn one_update(gpu: &Context, kinds: &[Kind], max_norm: Option<f32>) {
         found_inf |= kind == Kind::Infinite;
         overflow |= kind == Kind::Overflows;
         want.stepped += u32::from(kind == Kind::Finite);
+        let mut set = SetState::new(optimizer.set.name(), u32::from(kind == Kind::Finite));
+        set.consecutive_skipped = u32::from(kind != Kind::Finite);
+        want.sets.push(set);
         want.clipped += u32::from(kind == Kind::Finite && outcome.coefficient != gradclip::R24::ONE);
     }
     gradclip::reference::scale_update(&config, &mut want, found_inf, overflow);

@@ -2,8 +2,8 @@
 
 use gradclip::reference::{Outcome, TensorBits, step};
 use gradclip::{
-    ClipNorm, Context, Error, Format, GradScaler, GradSet, LossScale, ScalerConfig, ScalerState, TensorSlice,
-    Verdict, wgpu,
+    ClipNorm, Context, Error, Format, GradScaler, GradSet, LossScale, ScalerConfig, ScalerState, SetState,
+    TensorSlice, Verdict, wgpu,
 };
 
 use crate::common::{adapters, gpus, runner};
@@ -88,7 +88,7 @@ pub fn on_reference(format: Format, bytes: &mut [u8], scale: f32, clip: Option<C
 
 /// The norm of the latest step of a set.
 pub fn norm(set: &GradSet) -> f64 {
-    set.read_report().unwrap().total_norm.unwrap_or(0.0)
+    set.read_report().unwrap().total_norm.unwrap()
 }
 
 pub fn scaler(gpu: &Context, config: ScalerConfig) -> GradScaler {
@@ -143,6 +143,13 @@ pub fn take(
     record(&mut encoder, scaler, optimizers, clip)?;
     submit(gpu, encoder);
     Ok(())
+}
+
+/// What the only set of a scaler remembers, of which every step was one of the scaler's updates.
+pub fn only_set(name: &str, state: &ScalerState) -> Vec<SetState> {
+    let mut set = SetState::new(name, state.stepped);
+    set.consecutive_skipped = state.consecutive_skipped;
+    vec![set]
 }
 
 /// One step with this gradient, and the state after it.

@@ -7,7 +7,7 @@ use gradclip::{ClipNorm, Format, GradSet, ScalerConfig, ScalerState, TensorSlice
 
 use crate::common::runner::upload;
 use crate::rig::{
-    Optimizer, bits, clip, dynamic, each, encoder, f32_bytes, norm, record, scaler, submit, take,
+    Optimizer, bits, clip, dynamic, each, encoder, f32_bytes, norm, only_set, record, scaler, submit, take,
 };
 
 /// For a GPU that is busy with other tests.
@@ -83,7 +83,7 @@ fn m06_each_report_is_that_of_its_own_step() {
             assert!(report.steps[0].ran);
             norms.push((report.update, report.steps[0].report.total_norm));
         }
-        assert_eq!(norms, [(0, Some(5.0)), (1, Some(10.0)), (2, None)]);
+        assert_eq!(norms, [(0, Some(5.0)), (1, Some(10.0)), (2, Some(0.0))]);
         assert_eq!((scaler.poll_report(), scaler.lost_reports()), (Ok(None), 0));
     });
 }
@@ -123,6 +123,7 @@ fn m07_a_thousand_steps_are_recorded_before_any_answer_can_exist() {
         scale_update(&config, &mut want, gradient.is_nan(), false);
         want.stepped += u32::from(!gradient.is_nan());
     }
+    want.sets = only_set("adamw", &want);
     each(|gpu| {
         let adamw = Optimizer::new(gpu, "adamw", &[0.0]);
         let scaler = scaler(gpu, config);
@@ -140,14 +141,25 @@ fn m07_a_thousand_steps_are_recorded_before_any_answer_can_exist() {
     });
 }
 
-/// Nothing else in the crate can map, wait or poll: the calls stand in two files only, those of reports.
+/// Nothing else in the crate can map, wait or poll: the calls stand in these files only, and those outside reports and
+/// readbacks wait for nothing.
 #[test]
 fn m07_only_reports_map_and_poll() {
     let calls =
         ["map_async", "map_buffer_on_submit", ".poll(", "PollType", "get_mapped_range(", "on_submitted_work"];
     let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let allowed: [(&str, &[&str]); 6] = [
+        ("gpu/readback.rs", &["map_async", ".poll(", "PollType", "get_mapped_range("]),
+        ("grad_set/measure.rs", &["map_buffer_on_submit", ".poll(", "PollType", "get_mapped_range("]),
+        ("scaler/reports.rs", &["map_buffer_on_submit", ".poll(", "PollType", "get_mapped_range("]),
+        // What the host hears of a halt: `begin` polls and does not wait.
+        ("scaler/watch.rs", &["map_buffer_on_submit", "get_mapped_range("]),
+        ("scaler/mod.rs", &[".poll(", "PollType"]),
+        // Slots of parameters are free again when the GPU is done.
+        ("gpu/ring.rs", &["on_submitted_work"]),
+    ];
     let mut seen = 0;
-    let mut folders = vec![source];
+    let mut folders = vec![source.clone()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -155,15 +167,16 @@ fn m07_only_reports_map_and_poll() {
                 folders.push(path);
                 continue;
             }
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            let name = path.strip_prefix(&source).unwrap().to_string_lossy().replace('\\', "/");
             let text = std::fs::read_to_string(&path).unwrap();
             let code = || text.lines().filter(|line| !line.trim_start().starts_with("//"));
             let found: Vec<&str> =
                 calls.into_iter().filter(|call| code().any(|line| line.contains(call))).collect();
-            match name.as_str() {
-                "readback.rs" | "reports.rs" => assert!(!found.is_empty(), "{name} maps nothing"),
-                _ => assert!(found.is_empty(), "{name}: {found:?}"),
-            }
+            let may = allowed.iter().find(|(file, _)| *file == name).map_or(&[][..], |(_, calls)| calls);
+            assert_eq!(found, may, "{name}");
+            let waits =
+                code().any(|line| line.contains("PollType::Wait") || line.contains("wait_indefinitely"));
+            assert!(!waits || may.contains(&"get_mapped_range("), "{name} waits");
             seen += 1;
         }
     }

@@ -9,8 +9,9 @@ use crate::{Optimizer, assert_same};
 
 fn saved() -> Value {
     json!({
-        "version": 1, "scale": 512.0, "growth_tracker": 7, "hysteresis_left": 1, "skipped": 3,
+        "version": 2, "scale": 512.0, "growth_tracker": 7, "hysteresis_left": 1, "skipped": 3,
         "consecutive_skipped": 1, "updates": 9, "stepped": 6, "clipped": 2, "above": 0, "missed": 0,
+        "next_update": 9, "sets": [{ "set": "adamw", "steps": 6, "consecutive_skipped": 1 }],
     })
 }
 
@@ -23,7 +24,7 @@ fn the_text_is_readable_and_in_order() {
     let state = ScalerState { scale: 1000.3, ..ScalerState::new(&ScalerConfig::default()) };
     assert_eq!(
         serde_json::to_string(&state).unwrap(),
-        r#"{"version":1,"scale":1000.3,"growth_tracker":0,"hysteresis_left":1,"skipped":0,"consecutive_skipped":0,"updates":0,"stepped":0,"clipped":0,"above":0,"missed":0}"#
+        r#"{"version":2,"scale":1000.3,"growth_tracker":0,"hysteresis_left":1,"skipped":0,"consecutive_skipped":0,"updates":0,"stepped":0,"clipped":0,"above":0,"missed":0,"next_update":0,"sets":[]}"#
     );
     assert_eq!(parse(&saved()).unwrap().scale, 512.0);
 }
@@ -120,8 +121,8 @@ fn what_parses_is_still_checked() {
         adamw.step(&scaler, 1.0);
         let before = scaler.state_dict().unwrap();
         for (field, value, says) in [
-            ("version", json!(0), "it has version 0, but this release reads version 1"),
-            ("version", json!(2), "it has version 2, but this release reads version 1"),
+            ("version", json!(1), "it has version 1, but this release reads version 2"),
+            ("version", json!(3), "it has version 3, but this release reads version 2"),
             ("scale", json!(0.0), "its scale 0 is not between"),
             // Below the smallest normal f32.
             ("scale", json!(1e-39), "its scale 0.000000000000000000000000000000000000001 is not between"),

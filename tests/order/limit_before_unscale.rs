@@ -1,4 +1,4 @@
-//! Clipping scaled gradients: the true limit would be max_norm / scale.
+//! Limiting scaled gradients: the true limit would be max_norm / scale.
 use gradclip::{ClipNorm, Error, GradScaler, GradSet, wgpu};
 
 pub fn step(

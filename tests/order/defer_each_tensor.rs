@@ -1,13 +1,13 @@
 //! Tensors with factors of their own have no single one that an optimizer's kernel could apply.
-use gradclip::{ClipNorm, Error, GradScaler, GradSet, wgpu};
+use gradclip::{Error, GradScaler, GradSet, Limit, wgpu};
 
 pub fn step(
     scaler: &GradScaler,
     grads: &GradSet,
     encoder: &mut wgpu::CommandEncoder,
-    clip: ClipNorm,
+    max_norm: f32,
 ) -> Result<(), Error> {
-    let step = scaler.begin(grads)?.unscale().clip_grad_norm_per_tensor(clip);
+    let step = scaler.begin(grads)?.unscale().limit(Limit::each_tensor(max_norm));
     let step = step.record_deferred(encoder)?;
     scaler.update(encoder, [step])
 }
