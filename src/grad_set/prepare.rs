@@ -8,6 +8,7 @@ use super::per_tensor::{EachTensor, TensorNorms};
 use super::shard::ShardKernels;
 use super::{GradSet, builder::new_report};
 use crate::Error;
+use crate::gpu::context::Shared;
 use crate::gpu::guard::guarded;
 use crate::gpu::make::{filled, group, numbered};
 use crate::gpu::shader::Kernel;
@@ -134,6 +135,10 @@ impl Compiled {
             return Ok(());
         }
         let shared = &set.0.context.shared;
+        // Without room for both, a step that asks for both is refused.
+        if self.check_each_counted(shared).is_err() {
+            return Ok(());
+        }
         let pipelines = self.pipelines(shared, Kernel::ApplyEachCounted)?;
         let apply = guarded(&shared.device, "binding counts", || {
             let resources = [
@@ -146,6 +151,15 @@ impl Compiled {
         })?;
         let _ = extras.each_counted.set(EachCounted { apply, pipelines });
         Ok(())
+    }
+
+    /// Whether the device binds four buffers beside the windows of a dispatch.
+    pub fn check_each_counted(&self, shared: &Shared) -> Result<(), Error> {
+        let limit = "max_storage_buffers_per_shader_stage";
+        let windows = self.dispatches.iter().map(|dispatch| dispatch.shape.2).max().unwrap_or(0);
+        let has = u64::from(shared.device.limits().max_storage_buffers_per_shader_stage);
+        let needed = u64::from(windows) + 4;
+        if needed > has { Err(Error::DeviceLimit { limit, needed, has }) } else { Ok(()) }
     }
 
     fn lost(&self, set: &GradSet) -> Result<Lost, Error> {

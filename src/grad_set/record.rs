@@ -69,6 +69,9 @@ impl<'a> Ready<'a> {
                 need(kind)?;
             }
         }
+        if each && lost {
+            compiled.check_each_counted(shared)?;
+        }
         let put = |uniform: StepUniform| tools.ring.put(shared, bytemuck::bytes_of(&uniform));
         let then = then.map(|clip| {
             let (slot, bound) = put(StepUniform::continued(clip))?;

@@ -136,7 +136,8 @@ impl Step<Unscaled> {
     }
 
     /// Asks for counts of what the step in place makes 0, or leaves subnormal, in the report. A deferred step loses nothing.
-    /// Prepare it with [`Prepare::Lost`](crate::Prepare::Lost).
+    /// Prepare it with [`Prepare::Lost`](crate::Prepare::Lost). Together with a limit of each tensor or element it needs a
+    /// device that binds four storage buffers beside those of a dispatch, and is [`Error::DeviceLimit`] elsewhere.
     pub fn count_lost(mut self) -> Self {
         self.open.also.lost = true;
         self

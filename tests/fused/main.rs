@@ -210,6 +210,11 @@ fn a_skipped_step_leaves_parameters_and_moments() {
                 unlimited.update(&mut encoder, [recorded.unwrap()]).unwrap();
                 gpu.queue().submit([encoder.finish()]);
                 let verdict = world.verdict(gpu);
+                // Where nothing is written, no format overflows: the product is the optimizer's.
+                if world.deferred {
+                    assert_eq!((verdict.skip, verdict.overflow), (0, 0));
+                    continue;
+                }
                 assert_eq!((verdict.skip, verdict.found_inf, verdict.overflow), (1, 1, 1));
                 assert_eq!(world.state(gpu), before);
             }

@@ -77,6 +77,8 @@ fn two_sets_of_one_update_keep_their_own_numbers() {
         assert_eq!(
             report.scaler,
             ScalerState {
+                next_update: 1,
+                sets: ["decay", "no decay"].map(|name| gradclip::SetState::new(name, 1)).into(),
                 growth_tracker: 1,
                 updates: 1,
                 stepped: 2,
@@ -203,7 +205,10 @@ fn running_counts_follow_every_update() {
             reference::scale_update(&config, &mut state, want.found_inf, want.overflow);
             state.stepped += u32::from(!want.found_inf);
             state.clipped += u32::from(report.steps[0].report.clipped);
-            assert_eq!(report.scaler, state, "update {i}");
+            let (next_update, steps) = (i as u64 + 1, state.stepped);
+            assert_eq!(report.scaler.sets[0].steps, steps, "update {i}");
+            let sets = report.scaler.sets.clone();
+            assert_eq!(report.scaler, ScalerState { next_update, sets, ..state.clone() }, "update {i}");
             assert_eq!(report.clip_rate, f64::from(state.clipped) / f64::from(state.stepped.max(1)));
         }
         assert_eq!((state.skipped, state.consecutive_skipped, state.clipped), (6, 0, 3));

@@ -38,7 +38,7 @@ impl Optimizer {
             builder = builder.plan_limits(limits);
         }
         let set = builder.build(gpu).unwrap();
-        set.prepare([Prepare::NormAfter, Prepare::TensorNorms]).unwrap();
+        set.prepare(Prepare::ALL).unwrap();
         Self { set, page, tensors: tensors.to_vec(), offsets }
     }
 

@@ -151,8 +151,11 @@ fn json_is_one_line_with_these_fields() {
             "clipped": 1,
             "above": 0,
             "missed": 0,
-            "next_update": 0,
-            "sets": [],
+            "next_update": 1,
+            "sets": [
+                {"set": "decay", "steps": 1, "consecutive_skipped": 0},
+                {"set": "no decay", "steps": 0, "consecutive_skipped": 1},
+            ]
         },
         "clip_rate": 1.0,
         "lost": 0,

@@ -57,7 +57,17 @@ fn k01_every_barrier_is_reached_by_the_whole_workgroup() {
         let found = violations(shader);
         assert!(found.is_empty(), "{found:#?}");
         let waits = Flow::run(shader, UniformRule).barriers.len();
-        let alone = shader.is_any(&["Apply", "ApplyEach", "DeltaNorm", "ScaleUpdate"]);
+        let alone = shader.is_any(&[
+            "Apply",
+            "ApplyEach",
+            "ApplyCounted",
+            "ApplyEachCounted",
+            "DeltaNorm",
+            "ScaleUpdate",
+            "Agree",
+            "Gather",
+            "LostClear",
+        ]);
         assert_eq!(waits > 0, !alone, "{}: {waits} barriers", shader.name);
     }
 }

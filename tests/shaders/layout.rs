@@ -63,10 +63,15 @@ fn verdict_equals_its_twin() {
         ("found_inf", offset_of!(Verdict, found_inf)),
         ("overflow", offset_of!(Verdict, overflow)),
         ("above", offset_of!(Verdict, above)),
+        ("bad_scalar", offset_of!(Verdict, bad_scalar)),
+        ("other", offset_of!(Verdict, other)),
+        ("halted", offset_of!(Verdict, halted)),
         ("apply", offset_of!(Verdict, apply)),
         ("factor", offset_of!(Verdict, factor)),
         ("factor_significand", offset_of!(Verdict, factor_significand)),
         ("factor_exponent", offset_of!(Verdict, factor_exponent)),
+        ("step_factor_significand", offset_of!(Verdict, step_factor_significand)),
+        ("step_factor_exponent", offset_of!(Verdict, step_factor_exponent)),
         ("norm_significand", offset_of!(Verdict, norm_significand)),
         ("norm_exponent", offset_of!(Verdict, norm_exponent)),
         ("coefficient_significand", offset_of!(Verdict, coefficient_significand)),
@@ -76,17 +81,22 @@ fn verdict_equals_its_twin() {
         ("run", offset_of!(Verdict, run)),
         ("taken", offset_of!(Verdict, taken)),
     ];
-    assert_eq!(size_of::<Verdict>(), 64);
-    check_in(&["NormFinish", "NormMerged", "TensorFactors", "Apply", "ScaleUpdate"], "Verdict", &members, 64);
+    assert_eq!(size_of::<Verdict>(), 84);
+    check_in(VERDICTS, "GradclipVerdict", &members, 84);
     // An engine's kernel gets the same struct from the exported text alone.
-    check(&Shader::new("VERDICT_WGSL", gradclip::VERDICT_WGSL), "Verdict", &members, size_of::<Verdict>());
+    check(
+        &Shader::new("VERDICT_WGSL", gradclip::VERDICT_WGSL),
+        "GradclipVerdict",
+        &members,
+        size_of::<Verdict>(),
+    );
 }
 
 /// Each member's type too, since a float read as an integer has the same offset.
 #[test]
 fn verdict_members_have_the_twins_types() {
     let shader = Shader::kernel(Kernel::NormFinish);
-    let TypeInner::Struct { ref members, .. } = shader.type_named("Verdict").inner else {
+    let TypeInner::Struct { ref members, .. } = shader.type_named("GradclipVerdict").inner else {
         panic!("no struct")
     };
     let kinds: Vec<String> = members
@@ -97,7 +107,7 @@ fn verdict_members_have_the_twins_types() {
         })
         .collect();
     let (u, i, f) = ("Uint", "Sint", "Float");
-    assert_eq!(kinds, [u, u, u, u, u, f, u, i, u, i, u, i, f, u, u, u]);
+    assert_eq!(kinds, [u, u, u, u, u, u, u, u, f, u, i, u, i, u, i, u, i, f, u, u, u]);
 }
 
 /// Kernels that write or read what a tile leaves.
@@ -107,13 +117,35 @@ const PARTIALS: &[&str] = &[
     "NormFinish",
     "ShardLedger",
     "NormMerged",
+    "NormJoined",
     "TensorNorms",
     "TensorFactors",
 ];
+/// Kernels that write the gradients.
+const WRITES: &[&str] = &["Apply", "ApplyEach", "ApplyCounted", "ApplyEachCounted"];
+/// Kernels that decide.
+const DECIDES: &[&str] = &["NormFinish", "NormMerged", "NormJoined"];
+/// Kernels that know the verdict, or the set's own part beside it.
+const VERDICTS: &[&str] = &[
+    "NormFinish",
+    "NormMerged",
+    "NormJoined",
+    "TensorNorms",
+    "TensorFactors",
+    "Apply",
+    "ApplyEach",
+    "ApplyCounted",
+    "ApplyEachCounted",
+    "ScaleUpdate",
+    "Agree",
+    "Gather",
+];
 /// Kernels of tiles.
-const TILES: &[&str] = &["NormPartials", "L1Partials", "Apply", "ApplyEach"];
+const TILES: &[&str] =
+    &["NormPartials", "L1Partials", "Apply", "ApplyEach", "ApplyCounted", "ApplyEachCounted"];
 /// Kernels that are told a limit.
-const LIMITED: &[&str] = &["NormFinish", "ShardLedger", "NormMerged", "TensorNorms", "TensorFactors"];
+const LIMITED: &[&str] =
+    &["NormFinish", "ShardLedger", "NormMerged", "NormJoined", "TensorNorms", "TensorFactors"];
 
 #[test]
 fn partial_is_as_long_as_the_planner_says() {
@@ -128,24 +160,47 @@ fn partial_is_as_long_as_the_planner_says() {
 /// The Rust twins of these are private and made of 32-bit words in this order.
 #[test]
 fn uniforms_and_state_have_their_twins_layout() {
-    let finish = ["tile_count", "first_f16", "first_bf16", "tensor_count", "tiles_at", "tile_words"];
-    check_in(&["NormFinish", "NormMerged"], "Finish", &words(&finish), 24);
-    // It is given the same bytes.
-    check_in(&["ShardLedger"], "Source", &words(&finish[..3]), 12);
-    let limit = [
+    let mut finish = words(&["tile_count", "tensor_count", "tiles_at", "tile_words"]);
+    finish.extend([("starts_low", 16), ("starts_high", 32)]);
+    check_in(LIMITED, "Finish", &finish, 48);
+    let step = [
+        "scale",
+        "divisor",
         "max_norm",
         "eps",
         "skip_above",
+        "given",
+        "from_words",
         "norm_type",
-        "scope",
+        "rule",
+        "flags",
         "clip_f32",
         "clip_f16",
         "clip_bf16",
         "ticket",
+        "merged_nonfinite",
+        "merged_overflow",
+        "merged_significand",
+        "merged_exponent",
+        "joined",
     ];
-    check_in(LIMITED, "Limit", &words(&limit), 36);
-    let merged = ["scale", "nonfinite", "overflow", "norm_significand", "norm_exponent"];
-    check_in(&["NormMerged"], "Merged", &words(&merged), 20);
+    check_in(LIMITED, "Step", &words(&step), 76);
+    let own = [
+        "skip",
+        "apply",
+        "factor",
+        "factor_significand",
+        "factor_exponent",
+        "inverse_significand",
+        "inverse_exponent",
+        "max_norm",
+        "eps",
+        "steps",
+        "consecutive_skipped",
+        "skipped_before",
+        "words",
+    ];
+    check_in(VERDICTS, "Own", &words(&own), 80);
     let shard = [
         ("low", 0),
         ("high", 16),
@@ -156,13 +211,15 @@ fn uniforms_and_state_have_their_twins_layout() {
         ("scale", 84),
         ("top", 88),
         ("overflow", 92),
+        ("largest", 96),
     ];
-    check_in(&["ShardLedger"], "Shard", &shard, 96);
+    check_in(&["ShardLedger", "NormJoined"], "Shard", &shard, 112);
+    check_in(&["NormJoined"], "Slot", &[("shard", 0), ("room", 112)], 256);
     let clip = [
         "norm_significand",
         "norm_exponent",
         "largest",
-        "format",
+        "kind",
         "apply",
         "factor",
         "factor_significand",
@@ -172,15 +229,22 @@ fn uniforms_and_state_have_their_twins_layout() {
         "clip_value",
         "run",
     ];
-    check_in(&["TensorNorms", "TensorFactors", "ApplyEach"], "TensorClip", &words(&clip), 48);
+    check_in(
+        &["TensorNorms", "TensorFactors", "ApplyEach", "ApplyEachCounted"],
+        "TensorClip",
+        &words(&clip),
+        48,
+    );
     let dispatch = ["first_tile", "tile_count", "tile_words", "tiles_at", "zero"];
     check_in(TILES, "Dispatch", &words(&dispatch), 20);
     let range = ["first_tile", "tile_count", "rest_tile", "rest_count"];
     check_in(&["TensorNorms"], "Range", &words(&range), 16);
-    let norms = ["tensor_count", "first_f16", "first_bf16"];
-    check_in(&["TensorNorms", "TensorFactors"], "Norms", &words(&norms), 12);
     check_in(&["DeltaNorm"], "Piece", &words(&["word", "scratch_word", "elements", "difference"]), 16);
-    check_in(&["ScaleUpdate"], "Turn", &words(&["first", "last"]), 8);
+    for shader in shaders().iter().filter(|s| s.is_any(&["ScaleUpdate", "Agree"])) {
+        let last = if shader.is_any(&["Agree"]) { "tell" } else { "last" };
+        check(shader, "Turn", &words(&["first", last]), 8);
+    }
+    check_in(&["Gather"], "Place", &words(&["word"]), 4);
     let config = [
         "growth_high",
         "growth_low",
@@ -194,10 +258,12 @@ fn uniforms_and_state_have_their_twins_layout() {
         "max_scale",
         "refill_on_finite",
         "dynamic",
+        "most_skipped",
     ];
-    check_in(&["ScaleUpdate"], "Config", &words(&config), 48);
+    check_in(&["ScaleUpdate"], "Config", &words(&config), 52);
     let state = [
         "scale",
+        "halted",
         "growth_tracker",
         "hysteresis_left",
         "skipped",
@@ -208,11 +274,10 @@ fn uniforms_and_state_have_their_twins_layout() {
         "above",
         "missed",
         "found_inf",
-        "overflow",
+        "left_out",
         "fresh",
         "reserved_0",
         "reserved_1",
-        "reserved_2",
     ];
     check_in(&["ScaleUpdate"], "ScalerState", &words(&state), 64);
 }
@@ -220,7 +285,10 @@ fn uniforms_and_state_have_their_twins_layout() {
 /// A norm is two words in the report: significand, then exponent.
 #[test]
 fn r24_is_two_words() {
-    for shader in shaders().iter().filter(|s| !s.is_any(&["NormPartials", "L1Partials"])) {
+    for shader in shaders()
+        .iter()
+        .filter(|s| !s.is_any(&["NormPartials", "L1Partials", "Agree", "Gather", "LostClear"]))
+    {
         check(shader, "R24", &words(&["significand", "exponent"]), 8);
     }
 }
@@ -230,18 +298,22 @@ fn r24_is_two_words() {
 fn report_is_a_verdict_and_counts() {
     let shader = Shader::kernel(Kernel::NormFinish);
     let (members, _) = layout(&shader, "Report");
-    let expected = [("verdict".to_string(), 0), ("census".to_string(), size_of::<Verdict>() as u32)];
+    let expected = [("verdict", 0), ("verdict_room", 84), ("own", 256), ("own_room", 336), ("census", 512)];
+    let expected = expected.map(|(name, at)| (name.to_string(), at));
     assert_eq!(members, expected);
 }
 
 #[test]
 fn constants_equal_their_twins() {
     let count = |variants: &[&str]| shaders().iter().filter(|s| s.is_any(variants)).count();
-    assert_eq!(check_constant("THREADS", 256), kernels().len() - count(&["ScaleUpdate"]));
-    let tables = count(TILES) + count(&["NormFinish", "NormMerged"]);
+    assert_eq!(
+        check_constant("THREADS", 256),
+        kernels().len() - count(&["ScaleUpdate", "Agree", "Gather", "LostClear"])
+    );
+    let tables = count(TILES) + count(DECIDES);
     assert_eq!(check_constant("SEGMENT_WORDS", plan::SEGMENT_WORDS as u64), tables);
     // 36 bytes a tensor, private in Rust.
-    assert_eq!(check_constant("CENSUS_WORDS", 9), 2);
+    assert_eq!(check_constant("CENSUS_WORDS", 9), count(DECIDES));
     assert_eq!(check_constant("NO_ELEMENT", u64::from(u32::MAX)), count(PARTIALS));
     assert_eq!(check_constant("NONFINITE", u64::from(f32::INFINITY.to_bits())), count(PARTIALS));
     for shader in shaders() {
@@ -256,9 +328,10 @@ fn constants_equal_their_twins() {
         assert_eq!(constant(shader, "CELL_BINADES"), binades, "{}", shader.name);
     }
     // No tile of any plan: the planner keeps their number below it.
-    assert_eq!(check_constant("NONE", u64::from(u32::MAX)), 2);
+    assert_eq!(check_constant("NONE", u64::from(u32::MAX)), count(DECIDES));
     // What a report reads as "no norm", and no significand: those end below 2^24.
-    let tensors = count(&["TensorNorms", "TensorFactors", "ApplyEach"]);
+    let tensors = count(&["TensorNorms", "TensorFactors", "ApplyEach", "ApplyEachCounted"]);
+    assert_eq!(check_constant("NO_PLACE", u64::from(u32::MAX)), count(WRITES));
     assert_eq!(check_constant("NO_NORM", u64::from(u32::MAX)), tensors);
     // `left` has a bit for each block of a tile.
     for shader in shaders() {
@@ -300,26 +373,40 @@ fn l01_kernels_bind_what_the_planner_counts() {
     for kernel in kernels() {
         let expected = match kernel {
             Kernel::NormPartials(_, _, k) | Kernel::L1Partials(_, _, k) => [1 + k, 1, 1],
-            Kernel::Apply(_, _, k) | Kernel::ApplyEach(_, _, k) => [2, k, 1],
+            Kernel::Apply(_, _, k) => [2, k, 1],
+            Kernel::ApplyEach(_, _, k) => [3, k, 1],
+            Kernel::ApplyCounted(_, _, k) => [2, k + 1, 1],
+            Kernel::ApplyEachCounted(_, _, k) => [3, k + 1, 1],
             Kernel::NormFinish | Kernel::NormMerged => [2, 1, 3],
+            Kernel::NormJoined => [3, 1, 3],
             Kernel::ShardLedger => [1, 1, 3],
-            Kernel::TensorNorms => [2, 1, 3],
+            Kernel::TensorNorms => [3, 1, 3],
             Kernel::TensorFactors => [0, 2, 3],
+            Kernel::Agree => [0, 2, 1],
+            Kernel::Gather => [1, 1, 1],
+            Kernel::LostClear => [0, 1, 0],
             Kernel::ScaleUpdate => [0, 2, 2],
             Kernel::DeltaNorm(_) => [1, 1, 1],
             _ => panic!("{kernel:?} has no expectation here"),
         };
         let bound = bindings(&Shader::kernel(kernel));
         assert_eq!(bound, expected, "{kernel:?}");
-        // The kernels without windows fit where one window does.
-        let windows = match kernel {
-            Kernel::NormPartials(_, _, k)
-            | Kernel::L1Partials(_, _, k)
-            | Kernel::Apply(_, _, k)
-            | Kernel::ApplyEach(_, _, k) => k,
-            _ => 1,
+        // The usual kernels keep to what the planner counts, and the others to what the context demands: two more.
+        let (windows, more) = match kernel {
+            Kernel::NormPartials(_, _, k) | Kernel::L1Partials(_, _, k) | Kernel::Apply(_, _, k) => (k, 0),
+            Kernel::ApplyEach(_, _, k) | Kernel::ApplyCounted(_, _, k) => (k, 1),
+            Kernel::ApplyEachCounted(_, _, k) => (k, 2),
+            _ => (0, 2),
         };
-        assert!(bound[0] + bound[1] <= plan::OWN_STORAGE_BUFFERS + windows, "{kernel:?}");
+        let most = plan::OWN_STORAGE_BUFFERS + windows + more;
+        assert!(bound[0] + bound[1] <= most, "{kernel:?}");
+    }
+    // WebGPU's eight, with the windows that a plan has there. Only what counts each tensor's losses may need one more, and is
+    // refused then.
+    let windows = plan::PlanLimits::webgpu().windows_per_dispatch;
+    for kernel in [Kernel::Apply, Kernel::ApplyEach, Kernel::ApplyCounted] {
+        let bound = bindings(&Shader::kernel(kernel(Format::F16, Access::Words, windows)));
+        assert!(bound[0] + bound[1] <= 8, "{bound:?}");
     }
 }
 

@@ -65,6 +65,10 @@ fn kernels() -> Vec<Kernel> {
         Kernel::NormFinish,
         Kernel::ShardLedger,
         Kernel::NormMerged,
+        Kernel::NormJoined,
+        Kernel::Agree,
+        Kernel::Gather,
+        Kernel::LostClear,
         Kernel::TensorNorms,
         Kernel::TensorFactors,
         Kernel::ScaleUpdate,
@@ -78,6 +82,8 @@ fn kernels() -> Vec<Kernel> {
                     Kernel::L1Partials(format, access, windows),
                     Kernel::Apply(format, access, windows),
                     Kernel::ApplyEach(format, access, windows),
+                    Kernel::ApplyCounted(format, access, windows),
+                    Kernel::ApplyEachCounted(format, access, windows),
                 ]);
             }
         }

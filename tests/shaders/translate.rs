@@ -44,7 +44,7 @@ fn every_kernel_becomes_hlsl() {
 
 /// The scale is one number: one thread updates it.
 fn threads(shader: &Shader) -> u32 {
-    if shader.is_any(&["ScaleUpdate"]) { 1 } else { 256 }
+    if shader.is_any(&["ScaleUpdate", "Agree", "Gather"]) { 1 } else { 256 }
 }
 
 #[test]

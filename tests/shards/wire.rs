@@ -62,7 +62,7 @@ fn no_changed_bit_goes_unseen() {
         changed[bit / 8] ^= 1 << (bit % 8);
         assert!(Ledger::from_bytes(&changed).is_err(), "bit {bit}");
     }
-    for (a, b) in [(0, 8), (24, 32), (80, 88), (80, 296), (296, 304)] {
+    for (a, b) in [(0, 8), (24, 32), (96, 104), (96, 312), (312, 320)] {
         let mut swapped = bytes;
         for i in 0..8 {
             swapped.swap(a + i, b + i);
@@ -74,10 +74,10 @@ fn no_changed_bit_goes_unseen() {
 #[test]
 fn what_is_no_ledger_is_refused() {
     let bytes = ledger().to_bytes();
-    refused(Ledger::from_bytes(&[]), "0 bytes, not 336");
-    refused(Ledger::from_bytes(&bytes[1..]), "335 bytes");
-    refused(Ledger::from_bytes(&[&bytes[..], &[0]].concat()), "337 bytes");
-    refused(Ledger::from_words(&[1; 4]), "4 words, not 42");
+    refused(Ledger::from_bytes(&[]), "0 bytes, not 352");
+    refused(Ledger::from_bytes(&bytes[1..]), "351 bytes");
+    refused(Ledger::from_bytes(&[&bytes[..], &[0]].concat()), "353 bytes");
+    refused(Ledger::from_words(&[1; 4]), "4 words, not 44");
     refused(Ledger::from_bytes(&[0; Ledger::BYTES]), "0 parts");
     refused(Ledger::from_bytes(&[0xff; Ledger::BYTES]), "parts");
     let mut text = [b' '; Ledger::BYTES];
@@ -139,7 +139,7 @@ fn only_what_belongs_together_is_added_up() {
     let linf = ClipNorm::new(1.0).unwrap().with_norm_type(NormType::Linf);
     assert!(matches!(
         reference::ledger(&[], LossScale::ONE, Some(linf)),
-        Err(Error::Ledger { what }) if what.contains("no sum")
+        Err(Error::ShardLimit { why, .. }) if why.contains("no sum")
     ));
 
     // Where an all-reduce adds words up, no one looks at two ledgers at a time.
