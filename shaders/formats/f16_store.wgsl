@@ -1,6 +1,12 @@
 // How f16 elements are written: rounded by hand, because a driver may round a conversion as it likes.
 
-// As `unsigned` gives it.
+// One element of each word that is written, without its sign: as `unsigned`, which is for words that were read, so that no
+// product is mistaken for one.
+fn stored(words: vec4<u32>, half: u32) -> vec4<u32> {
+    return (words >> vec4<u32>(16u * half)) & vec4<u32>(0x7fffu);
+}
+
+// As `stored` gives it.
 const SMALLEST_NORMAL = 0x400u;
 
 // The new word's bits of one element, from its new magnitude (f32 bits, below f16's overflow) and the old word.

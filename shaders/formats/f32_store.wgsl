@@ -1,6 +1,12 @@
 // How f32 elements are written.
 
-// As `unsigned` gives it.
+// One element of each word that is written, without its sign: as `unsigned`, which is for words that were read, so that no
+// product is mistaken for one.
+fn stored(words: vec4<u32>, half: u32) -> vec4<u32> {
+    return words & vec4<u32>(0x7fffffffu);
+}
+
+// As `stored` gives it.
 const SMALLEST_NORMAL = 0x800000u;
 
 // The new word's bits of one element, from its new magnitude and the old word.

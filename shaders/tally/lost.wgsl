@@ -7,8 +7,8 @@ fn tally(tile: Tile, places: vec4<u32>, old: vec4<u32>, fresh: vec4<u32>) {
     var zeros = vec4<u32>(0u);
     var subnormals = vec4<u32>(0u);
     for (var half = 0u; half < ELEMENTS_PER_WORD; half += 1u) {
-        let before = unsigned(keep(tile, places, old), half);
-        let after = unsigned(keep(tile, places, fresh), half);
+        let before = stored(keep(tile, places, old), half);
+        let after = stored(keep(tile, places, fresh), half);
         zeros += vec4<u32>(after == vec4<u32>(0u)) & vec4<u32>(before != vec4<u32>(0u));
         subnormals += vec4<u32>(after - vec4<u32>(1u) < vec4<u32>(SMALLEST_NORMAL - 1u));
     }

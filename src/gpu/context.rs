@@ -103,7 +103,7 @@ impl Context {
                 apply_each: layout("gradclip apply", &[Read, Read, Read]),
                 apply_counted: layout("gradclip apply", &[Read, Read, Unused, Write]),
                 apply_each_counted: layout("gradclip apply", &[Read, Read, Read, Write]),
-                lost_clear: layout("gradclip lost_clear", &[Write]),
+                lost_clear: layout("gradclip lost_clear", &[Write, Unused, Unused, Uniform]),
                 step: layout("gradclip step", &[DynamicUniform]),
                 scaler: layout("gradclip scaler", &[Uniform]),
                 shard_ledger: layout("gradclip shard_ledger", &[Read, Write, Unused, Uniform]),

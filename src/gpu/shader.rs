@@ -135,7 +135,7 @@ impl Kernel {
             }
             Self::DeltaNorm(format) => [EXACT, format_text(format), DELTA_NORM].concat(),
             Self::ScaleUpdate => [EXACT, VERDICT, OWN, SCALER_STATE, SCALE_UPDATE].concat(),
-            Self::LostClear => LOST_CLEAR.into(),
+            Self::LostClear => [CLASSES, LOST_CLEAR].concat(),
             Self::Apply(format, access, windows) => {
                 apply_text(&[VERDICT, OWN, WORK, OF_SET, TALLY_NOTHING], format, access, windows)
             }

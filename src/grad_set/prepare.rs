@@ -170,7 +170,8 @@ impl Compiled {
             let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC;
             let bytes = vec![0; set.0.tensors.len().max(1) * LOST_BYTES as usize];
             let counts = filled(shared, "gradclip counts", usage, &bytes);
-            let clear = group(shared, &shared.layouts.lost_clear, &[counts.as_entire_binding()]);
+            let resources = [(0, counts.as_entire_binding()), (3, self.planned.scratch.finish())];
+            let clear = numbered(shared, &shared.layouts.lost_clear, &resources);
             let resources = [
                 (0, self.planned.scratch.table.as_entire_binding()),
                 (1, own_of(&set.0.report)),

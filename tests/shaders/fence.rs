@@ -182,7 +182,14 @@ fn the_kernels_have_products_and_sums_to_judge() {
             .sum();
         // What an L1 norm adds up of f16 is widened by integers, and nothing multiplied.
         let l1_f16 = shader.name.starts_with("L1Partials(F16");
-        let multiplies = shader.is_any(&["NormPartials", "L1Partials", "Apply", "ApplyEach"]) && !l1_f16;
+        let multiplies = shader.is_any(&[
+            "NormPartials",
+            "L1Partials",
+            "Apply",
+            "ApplyEach",
+            "ApplyCounted",
+            "ApplyEachCounted",
+        ]) && !l1_f16;
         assert_eq!(products > 0, multiplies, "{}: {products} float products found", shader.name);
     }
 }

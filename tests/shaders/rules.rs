@@ -148,7 +148,15 @@ fn i04_gradients_are_bound_as_words() {
             .filter(|(_, g)| g.name.as_deref().is_some_and(holds_elements))
             .collect();
         let touches_tensors =
-            shader.is_any(&["NormPartials", "L1Partials", "Apply", "ApplyEach", "DeltaNorm"]);
+            shader.is_any(&[
+            "NormPartials",
+            "L1Partials",
+            "Apply",
+            "ApplyEach",
+            "ApplyCounted",
+            "ApplyEachCounted",
+            "DeltaNorm",
+        ]);
         assert_eq!(!windows.is_empty(), touches_tensors, "{}", shader.name);
         for (_, window) in windows {
             let TypeInner::Array { base, .. } = shader.module.types[window.ty].inner else {
