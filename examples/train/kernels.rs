@@ -1,6 +1,6 @@
 //! The example's own kernels, and a dispatch of one with its buffers.
 
-use gradclip::{SCALED_WGSL, VERDICT_WGSL, wgpu};
+use gradclip::{VERDICT_WGSL, scaled_wgsl, wgpu};
 use wgpu::util::DeviceExt as _;
 
 const HALF: &str = include_str!("half.wgsl");
@@ -18,7 +18,6 @@ pub struct Kernels {
     pub curve: wgpu::ComputePipeline,
     pub sgd: wgpu::ComputePipeline,
     pub adamw: wgpu::ComputePipeline,
-    pub adamw_powers: wgpu::ComputePipeline,
     pub clip_early: wgpu::ComputePipeline,
 }
 
@@ -37,7 +36,8 @@ impl Kernels {
                 cache: None,
             })
         };
-        let optimizer = |label, text| make(label, &[VERDICT_WGSL, SCALED_WGSL, HYPER, HALF, OPTIMIZER, text]);
+        let optimizer =
+            |label, text| make(label, &[VERDICT_WGSL, scaled_wgsl(), HYPER, HALF, OPTIMIZER, text]);
         Self {
             device: device.clone(),
             gather: make("gather", &[include_str!("gather.wgsl")]),
@@ -48,7 +48,6 @@ impl Kernels {
             curve: make("curve", &[include_str!("curve.wgsl")]),
             sgd: optimizer("sgd", include_str!("sgd.wgsl")),
             adamw: optimizer("adamw", include_str!("adamw.wgsl")),
-            adamw_powers: make("adamw_powers", &[VERDICT_WGSL, HYPER, include_str!("adamw_powers.wgsl")]),
             clip_early: make("clip_early", &[VERDICT_WGSL, HALF, include_str!("clip_early.wgsl")]),
         }
     }

@@ -61,7 +61,7 @@ fn line(method: Method, row: &Row) -> Value {
 
 fn set(step: &StepReport) -> Value {
     let report = &step.report;
-    let nonfinite = |bad: gradclip::TensorReport<'_>| {
+    let nonfinite = |bad: &gradclip::TensorReport| {
         let counts = bad.nonfinite;
         json!({
             "tensor": bad.name,
@@ -74,11 +74,11 @@ fn set(step: &StepReport) -> Value {
     json!({
         "set": step.set,
         "microbatches": step.microbatches,
-        "norm": (!report.found_inf).then_some(report.total_norm),
+        "norm": report.total_norm,
         "coefficient": report.coefficient,
         "factor": report.factor,
-        "norm_after": (!report.skipped).then_some(report.total_norm * report.coefficient),
-        "clipped": report.clipped(),
+        "norm_after": report.total_norm.zip(report.coefficient).map(|(norm, coefficient)| norm * coefficient),
+        "clipped": report.clipped,
         "skipped": report.skipped,
         "found_inf": report.found_inf,
         "overflow": report.overflow,
