@@ -11,6 +11,8 @@ mod compare;
 mod gradients;
 #[path = "../benches/step/kernels.rs"]
 mod kernels;
+#[path = "../benches/step/numbers.rs"]
+mod numbers;
 #[path = "../benches/step/pytorch.rs"]
 mod pytorch;
 #[path = "../benches/step/record.rs"]
@@ -94,6 +96,7 @@ fn record(results: Vec<Row>) -> Record {
         results,
         growth: Vec::new(),
         sets: Vec::new(),
+        numbers: Vec::new(),
     }
 }
 
@@ -162,6 +165,19 @@ fn the_table_has_a_line_for_each_row() {
         let line = format!("| f32 | arena | `{}` | ", row.variant.name());
         assert_eq!(text.matches(&line).count(), 1, "{text}");
     }
+    let spread = |median| Spread { median, min: median, max: median };
+    let mut numbers = contest();
+    numbers.numbers.push(numbers::NumbersRow {
+        numbers: "a constant limit".into(),
+        tensors: 150,
+        record_us: spread(12.25),
+        finish_us: spread(40.0),
+    });
+    let text = table::markdown(&numbers);
+    assert!(
+        text.contains("| a constant limit | 150 | 12.2 (12.2 to 12.2) | 40.0 (40.0 to 40.0) |"),
+        "{text}"
+    );
     let mut smaller = contest();
     smaller.results.iter_mut().for_each(|row| row.scale_down = 16);
     assert!(table::markdown(&smaller).contains("| model / 16 | f32 "));

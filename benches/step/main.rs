@@ -12,6 +12,7 @@ mod gradients;
 mod kernels;
 mod limit;
 mod measure;
+mod numbers;
 mod per_tensor;
 mod pytorch;
 mod record;

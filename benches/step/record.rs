@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::numbers::NumbersRow;
 use crate::pytorch::Version;
 use crate::row::Row;
 use crate::sets::SetRow;
@@ -24,6 +25,9 @@ pub struct Record {
     /// One tensor of growing length, and growing numbers of tensors of 1000, in f32.
     pub growth: Vec<Row>,
     pub sets: Vec<SetRow>,
+    /// Since 0.2.
+    #[serde(default)]
+    pub numbers: Vec<NumbersRow>,
 }
 
 /// `PlanLimits` of the context.

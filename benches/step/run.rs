@@ -9,6 +9,7 @@ use crate::clock::Clock;
 use crate::gradients::Layout;
 use crate::limit::Limit;
 use crate::measure::{Contest, Rounds};
+use crate::numbers;
 use crate::pytorch::PyTorch;
 use crate::record::{Cut, Record};
 use crate::row::Row;
@@ -40,6 +41,8 @@ pub fn run(args: &Args) -> Result<Record, String> {
     let results = session.models()?;
     let growth = session.growth()?;
     let sets = session.sets(&results)?;
+    bar.set_message("numbers");
+    let numbers = numbers::measure(&clock, args.most_tensors.min(150), args.many_rounds)?;
     let (pytorch, tell) = (session.pytorch, session.tell);
     bar.finish_and_clear();
     for line in tell {
@@ -59,6 +62,7 @@ pub fn run(args: &Args) -> Result<Record, String> {
         results,
         growth,
         sets,
+        numbers,
     })
 }
 

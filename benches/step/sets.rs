@@ -58,7 +58,7 @@ pub fn measure(
             })
             .collect()
     };
-    let mut sets = build().map_err(text)?;
+    let sets = build().map_err(text)?;
     let scaler = GradScaler::new(gpu, ScalerConfig::default()).map_err(text)?;
     let (scale, clip) = (LossScale::new(1024.0).map_err(text)?, ClipNorm::new(1.0).map_err(text)?);
     let record = |sets: &[GradSet], encoder: &mut wgpu::CommandEncoder| -> Result<(), Error> {
@@ -80,7 +80,7 @@ pub fn measure(
         times[0] = start.elapsed().as_secs_f64() * 1e6;
         drop(built);
         let start = Instant::now();
-        for (set, part) in sets.iter_mut().zip(slices.chunks(share)) {
+        for (set, part) in sets.iter().zip(slices.chunks(share)) {
             set.rebind(part).map_err(text)?;
         }
         times[1] = start.elapsed().as_secs_f64() * 1e6;

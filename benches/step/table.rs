@@ -30,6 +30,7 @@ pub fn markdown(record: &Record) -> String {
     }
     growth(&mut out, record);
     sets(&mut out, record);
+    numbers(&mut out, record);
     out
 }
 
@@ -128,6 +129,19 @@ fn sets(out: &mut String, record: &Record) {
             row.memory_bytes as f64 / 1024.0,
             row.memory_share * 100.0,
         );
+    }
+}
+
+fn numbers(out: &mut String, record: &Record) {
+    if record.numbers.is_empty() {
+        return;
+    }
+    let columns = "| numbers | tensors | record us | finish us |";
+    _ = writeln!(out, "\n### What recording costs, f32 in one arena\n\n{columns}\n|{}", " --- |".repeat(4));
+    for row in &record.numbers {
+        let us = |s: Spread| format!("{:.1} ({:.1} to {:.1})", s.median, s.min, s.max);
+        let (record, finish) = (us(row.record_us), us(row.finish_us));
+        _ = writeln!(out, "| {} | {} | {record} | {finish} |", row.numbers, row.tensors);
     }
 }
 

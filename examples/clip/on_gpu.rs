@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use gradclip::{ClipNorm, Context, GradSet, LossScale, TensorSlice, wgpu};
+use gradclip::{ClipNorm, Context, GradSet, LossScale, Measure, Prepare, TensorSlice, wgpu};
 
 use super::outcome::Outcome;
 use super::tensors::Tensor;
@@ -31,6 +31,8 @@ pub fn step(
         builder = builder.tensor(&tensor.name, slice);
     }
     let set = builder.build(gpu).map_err(|e| e.to_string())?;
+    // For the norm after the step.
+    set.prepare([Prepare::Measure]).map_err(|e| e.to_string())?;
     // Some drivers compile a kernel when it first runs. This step has neither scale nor limit, so it writes nothing.
     submit(gpu, &set, LossScale::ONE, None)?;
     wait(gpu)?;
@@ -47,19 +49,14 @@ pub fn step(
         .zip(&buffers)
         .map(|(tensor, buffer)| download(gpu, tensor, buffer))
         .collect::<Result<_, _>>()?;
-    let norm_after = if report.found_inf {
-        None
-    } else {
-        submit(gpu, &set, LossScale::ONE, None)?;
-        set.read_report().map_err(|e| e.to_string())?.total_norm
-    };
+    let norm_after = if report.skipped { None } else { measure(gpu, &set)? };
     let outcome = Outcome {
         found_inf: report.found_inf,
         overflow: report.overflow,
-        norm: report.total_norm.unwrap_or(0.0),
+        norm: report.total_norm,
         norm_after,
-        coefficient: report.coefficient.unwrap_or(0.0),
-        factor: report.factor.unwrap_or(0.0),
+        coefficient: report.coefficient,
+        factor: report.factor,
         nonfinite: tensors.iter().map(|tensor| report.nonfinite_in(&tensor.name)).collect(),
         results,
     };
@@ -71,6 +68,14 @@ fn submit(gpu: &Context, set: &GradSet, scale: LossScale, clip: Option<ClipNorm>
     set.record(&mut encoder, scale, clip).map_err(|e| e.to_string())?;
     gpu.queue().submit([encoder.finish()]);
     Ok(())
+}
+
+/// The norm of the gradients as they are.
+fn measure(gpu: &Context, set: &GradSet) -> Result<Option<f64>, String> {
+    let mut encoder = gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+    let measured = set.measure(&mut encoder, LossScale::ONE, Measure::norm()).map_err(|e| e.to_string())?;
+    gpu.queue().submit([encoder.finish()]);
+    Ok(measured.read().map_err(|e| e.to_string())?.total_norm)
 }
 
 fn wait(gpu: &Context) -> Result<(), String> {

@@ -10,11 +10,13 @@ use super::tensors::Tensor;
 pub struct Outcome {
     pub found_inf: bool,
     pub overflow: bool,
-    pub norm: f64,
+    /// `None` if something is not finite.
+    pub norm: Option<f64>,
     /// The norm of the results, measured by a second read. `None` if the step was skipped.
     pub norm_after: Option<f64>,
-    pub coefficient: f64,
-    pub factor: f64,
+    /// `None` if the step was skipped, as is the factor.
+    pub coefficient: Option<f64>,
+    pub factor: Option<f64>,
     /// In the order of the tensors, as are the results.
     pub nonfinite: Vec<Nonfinite>,
     pub results: Vec<Vec<u8>>,
@@ -30,14 +32,14 @@ pub fn on_reference(tensors: &[Tensor], scale: LossScale, clip: ClipNorm) -> Out
         .collect();
     let done = step(&mut bits, scale, Some(clip));
     // Neither scale nor limit: a factor of 1, with which nothing is written.
-    let after = (!done.found_inf).then(|| step(&mut bits, LossScale::ONE, None).total_norm.to_f64());
+    let after = (!done.skipped).then(|| step(&mut bits, LossScale::ONE, None).total_norm.to_f64());
     Outcome {
         found_inf: done.found_inf,
         overflow: done.overflow,
-        norm: done.total_norm.to_f64(),
+        norm: (done.overflow || !done.found_inf).then(|| done.total_norm.to_f64()),
         norm_after: after,
-        coefficient: done.coefficient.to_f64(),
-        factor: done.factor.to_f64(),
+        coefficient: (!done.skipped).then(|| done.coefficient.to_f64()),
+        factor: (!done.skipped).then(|| done.factor.to_f64()),
         nonfinite: done.nonfinite,
         results,
     }
@@ -54,10 +56,10 @@ pub fn difference(tensors: &[Tensor], gpu: &Outcome, cpu: &Outcome) -> Option<St
         }
     }
     for (what, gpu, cpu) in [
-        ("norm", Some(gpu.norm), Some(cpu.norm)),
+        ("norm", gpu.norm, cpu.norm),
         ("norm after", gpu.norm_after, cpu.norm_after),
-        ("coefficient", Some(gpu.coefficient), Some(cpu.coefficient)),
-        ("factor", Some(gpu.factor), Some(cpu.factor)),
+        ("coefficient", gpu.coefficient, cpu.coefficient),
+        ("factor", gpu.factor, cpu.factor),
     ] {
         if gpu.map(f64::to_bits) != cpu.map(f64::to_bits) {
             found.push(format!("{what} is {gpu:?}, not {cpu:?}"));

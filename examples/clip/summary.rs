@@ -39,20 +39,19 @@ pub fn text(args: &Arguments, from: &Tensors, outcome: &Outcome, run: &Run) -> S
         "max_norm",
         format!("{}, eps {}", number(args.clip.max_norm().into()), number(args.clip.eps().into())),
     );
-    if outcome.found_inf && !outcome.overflow {
-        row("norm before", "none: something is not finite".into());
-    } else {
-        row("norm before", number(outcome.norm));
+    match outcome.norm {
+        Some(norm) => row("norm before", number(norm)),
+        None => row("norm before", "none: something is not finite".into()),
     }
     match outcome.norm_after {
         Some(norm) => row("norm after", format!("{} (measured)", number(norm))),
         None => row("norm after", "not measured: nothing changed".into()),
     }
-    if outcome.found_inf {
-        row("coefficient", "none: the step is skipped".into());
-    } else {
-        let factor = number(outcome.factor);
-        row("coefficient", format!("{}, factor {factor}", number(outcome.coefficient)));
+    match (outcome.coefficient, outcome.factor) {
+        (Some(coefficient), Some(factor)) => {
+            row("coefficient", format!("{}, factor {}", number(coefficient), number(factor)));
+        }
+        _ => row("coefficient", "none: the step is skipped".into()),
     }
     let mut bad = tensors.iter().zip(&outcome.nonfinite).filter(|(_, n)| n.first.is_some()).peekable();
     if bad.peek().is_none() {
@@ -89,8 +88,8 @@ fn verdict(outcome: &Outcome) -> &'static str {
             "skipped, a result would overflow its format; every gradient is as it was"
         }
         Outcome { found_inf: true, .. } => "skipped, found inf or NaN; every gradient is as it was",
-        Outcome { coefficient, .. } if *coefficient < 1.0 => "unscaled and clipped",
-        Outcome { factor, .. } if *factor != 1.0 => "unscaled; the norm is within the limit",
+        Outcome { coefficient: Some(coefficient), .. } if *coefficient < 1.0 => "unscaled and clipped",
+        Outcome { factor, .. } if *factor != Some(1.0) => "unscaled; the norm is within the limit",
         _ => "unchanged; the norm is within the limit",
     }
 }

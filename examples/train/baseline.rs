@@ -51,7 +51,7 @@ pub fn run(gpu: &Context, split: &Split, rule: Rule, seed: u64) -> Result<bool, 
             println!("{step:<5}{what:<32}{gpu:>15.8}{cpu:>15.8}  {difference:.1e}");
         };
         for ((set, cpu), (name, _)) in report.steps.iter().zip(norms).zip(OPTIMIZERS) {
-            let gpu = set.report.total_norm.unwrap_or(f64::NAN);
+            let gpu = set.report.total_norm.ok_or("a gradient is not finite")?;
             let difference = (gpu - cpu).abs() / cpu;
             row(format!("norm of {name}"), gpu, cpu, difference);
             worst_norm = worst_norm.max(difference);

@@ -1,5 +1,5 @@
 // The mistake of `--per-microbatch`: clips the gradients that have come together so far, and leaves them scaled.
-@group(0) @binding(0) var<storage, read> verdict: Verdict;
+@group(0) @binding(0) var<storage, read> verdict: GradclipVerdict;
 @group(0) @binding(1) var<storage, read_write> gradients: array<u32>;
 
 @compute @workgroup_size(64)

@@ -58,10 +58,10 @@ impl Clipping {
                 _ => vec![((*name).into(), all)],
             };
             for (name, tensors) in parts {
-                let set = grad_set(gpu, &name, &tensors, &network.layers)?;
-                let early = matches!(method, Method::WrongOrder | Method::PerMicrobatch)
-                    .then(|| grad_set(gpu, &format!("{name}, early"), &tensors, &network.layers))
-                    .transpose()?;
+                let twice = matches!(method, Method::WrongOrder | Method::PerMicrobatch);
+                let set = |name: &str| grad_set(gpu, name, &tensors, &network.layers, twice);
+                let early = twice.then(|| set(&format!("{name}, early"))).transpose()?;
+                let set = set(&name)?;
                 let clip_early = match (&early, method) {
                     (Some(early), Method::PerMicrobatch) => clip_early(network, early, layers),
                     _ => Vec::new(),
@@ -113,7 +113,13 @@ impl Clipping {
     }
 }
 
-fn grad_set(gpu: &Context, name: &str, tensors: &[Tensor], layers: &[Layer]) -> Result<GradSet, Error> {
+fn grad_set(
+    gpu: &Context,
+    name: &str,
+    tensors: &[Tensor],
+    layers: &[Layer],
+    shared: bool,
+) -> Result<GradSet, Error> {
     let mut builder = GradSet::builder(name);
     for tensor in tensors {
         let slice = TensorSlice {
@@ -124,7 +130,8 @@ fn grad_set(gpu: &Context, name: &str, tensors: &[Tensor], layers: &[Layer]) -> 
         };
         builder = builder.tensor(&tensor.name, slice);
     }
-    builder.build(gpu)
+    // A mistake opens a second set over the same gradients.
+    if shared { builder.shares_buffers() } else { builder }.build(gpu)
 }
 
 fn clip_early(network: &Network, set: &GradSet, layers: &[usize]) -> Vec<Task> {

@@ -18,7 +18,6 @@ pub struct Kernels {
     pub curve: wgpu::ComputePipeline,
     pub sgd: wgpu::ComputePipeline,
     pub adamw: wgpu::ComputePipeline,
-    pub adamw_powers: wgpu::ComputePipeline,
     pub clip_early: wgpu::ComputePipeline,
 }
 
@@ -49,7 +48,6 @@ impl Kernels {
             curve: make("curve", &[include_str!("curve.wgsl")]),
             sgd: optimizer("sgd", include_str!("sgd.wgsl")),
             adamw: optimizer("adamw", include_str!("adamw.wgsl")),
-            adamw_powers: make("adamw_powers", &[VERDICT_WGSL, HYPER, include_str!("adamw_powers.wgsl")]),
             clip_early: make("clip_early", &[VERDICT_WGSL, HALF, include_str!("clip_early.wgsl")]),
         }
     }

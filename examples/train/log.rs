@@ -77,7 +77,7 @@ fn set(step: &StepReport) -> Value {
         "norm": report.total_norm,
         "coefficient": report.coefficient,
         "factor": report.factor,
-        "norm_after": report.total_norm.zip(report.coefficient).map(|(norm, by)| norm * by),
+        "norm_after": report.total_norm.zip(report.coefficient).map(|(norm, coefficient)| norm * coefficient),
         "clipped": report.clipped,
         "skipped": report.skipped,
         "found_inf": report.found_inf,

@@ -27,13 +27,7 @@ pub fn tasks(
 ) -> Vec<Task> {
     let kernels = &network.kernels;
     let verdict = || wgpu::BindingResource::Buffer(set.verdict());
-    let powers = kernels.buffer(&[1f32; 2]);
     let mut tasks = Vec::new();
-    if rule == Rule::AdamW {
-        let hyper = kernels.buffer(&[rule.hyper()]);
-        let resources = [hyper.as_entire_binding(), verdict(), powers.as_entire_binding()];
-        tasks.push(kernels.task(&kernels.adamw_powers, 1, &resources));
-    }
     for tensor in tensors {
         let words = tensor.len / 2;
         let hyper = Hyper { first: tensor.first as u32 / 2, words: words as u32, ..rule.hyper() };
@@ -46,7 +40,7 @@ pub fn tasks(
         let pipeline = match rule {
             Rule::Sgd => &kernels.sgd,
             Rule::AdamW => {
-                resources.extend([second_moment, &powers].map(|b| b.as_entire_binding()));
+                resources.push(second_moment.as_entire_binding());
                 &kernels.adamw
             }
         };

@@ -65,8 +65,8 @@ fn effect(run: &Run) -> String {
             // The early steps come after those of the optimizers.
             let early = run.rows.iter().flat_map(|row| &row.report.steps[row.optimizer_of.len()..]);
             let (mut sum, mut count) = (0.0, 0);
-            for step in early.filter(|s| s.report.clipped) {
-                sum += step.report.coefficient.unwrap_or(0.0);
+            for coefficient in early.filter(|s| s.report.clipped).filter_map(|s| s.report.coefficient) {
+                sum += coefficient;
                 count += 1;
             }
             let weight = if count > 0 { sum / f64::from(count) } else { 1.0 };

@@ -64,13 +64,11 @@ impl Row {
     pub fn norms(&self, optimizer: usize) -> Option<Norms> {
         let (mut before, mut after, mut product) = (0.0, 0.0, 0.0);
         for (step, _) in self.report.steps.iter().zip(&self.optimizer_of).filter(|(_, o)| **o == optimizer) {
-            if step.report.skipped {
-                return None;
-            }
-            let square = step.report.total_norm?.powi(2);
+            let (norm, coefficient) = step.report.total_norm.zip(step.report.coefficient)?;
+            let square = norm.powi(2);
             before += square;
-            product += square * step.report.coefficient?;
-            after += square * step.report.coefficient?.powi(2);
+            product += square * coefficient;
+            after += square * coefficient.powi(2);
         }
         let (before, after) = (f64::sqrt(before), f64::sqrt(after));
         let cosine = if after > 0.0 { product / (before * after) } else { 1.0 };

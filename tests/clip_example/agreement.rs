@@ -46,10 +46,10 @@ fn every_number_counts() {
     let changes: [(&str, Change); 7] = [
         ("found_inf is true, not false", |o, _| o.found_inf = true),
         ("overflow is true, not false", |o, _| o.overflow = true),
-        ("norm is ", |o, next| o.norm = next(o.norm)),
+        ("norm is ", |o, next| o.norm = o.norm.map(next)),
         ("norm after is ", |o, next| o.norm_after = o.norm_after.map(next)),
-        ("coefficient is ", |o, next| o.coefficient = next(o.coefficient)),
-        ("factor is ", |o, next| o.factor = next(o.factor)),
+        ("coefficient is ", |o, next| o.coefficient = o.coefficient.map(next)),
+        ("factor is ", |o, next| o.factor = o.factor.map(next)),
         ("\"grad/0/0.bias\" holds 1 NaN, ", |o, _| o.nonfinite[0].nan = 1),
     ];
     assert_eq!(tensors[0].name, "grad/0/0.bias");

@@ -67,7 +67,7 @@ impl Clipper {
         let places: Vec<TensorSlice<'_>> = slices.iter().map(|(_, place)| place).collect();
         let same = slices.iter().map(|(name, _)| name).eq(self.names.iter().map(String::as_str));
         let set = match self.set.take().filter(|_| same) {
-            Some(mut set) => match set.rebind(&places) {
+            Some(set) => match set.rebind(&places) {
                 Ok(()) => Some(set),
                 // A parameter that was replaced by one of another shape or type.
                 Err(Error::Shape { .. }) => None,

@@ -8,7 +8,7 @@ mod scale_differs;
 mod scaler;
 
 use gradclip::reference::Outcome;
-use gradclip::{Context, Report};
+use gradclip::{Context, R24, Report};
 
 use crate::Fallible;
 use crate::cut::Cuts;
@@ -30,17 +30,20 @@ pub fn run(ranks: &Ranks, gpu: &Context) -> Fallible<bool> {
 type Decision = [u64; 6];
 
 fn of_report(report: &Report) -> Decision {
-    let numbers = [report.total_norm, report.coefficient, report.factor, f64::from(report.scale)];
+    let numbers = [report.total_norm, report.coefficient, report.factor, Some(report.scale.into())];
     decision(report.found_inf, report.overflow, numbers)
 }
 
 fn of_outcome(outcome: &Outcome, scale: f32) -> Decision {
-    let numbers = [outcome.total_norm, outcome.coefficient, outcome.factor].map(|number| number.to_f64());
-    decision(outcome.found_inf, outcome.overflow, [numbers[0], numbers[1], numbers[2], f64::from(scale)])
+    let norm = (outcome.overflow || !outcome.found_inf).then(|| outcome.total_norm.to_f64());
+    let done = |number: R24| (!outcome.skipped).then(|| number.to_f64());
+    let numbers = [norm, done(outcome.coefficient), done(outcome.factor), Some(scale.into())];
+    decision(outcome.found_inf, outcome.overflow, numbers)
 }
 
-fn decision(found_inf: bool, overflow: bool, [norm, coefficient, factor, scale]: [f64; 4]) -> Decision {
-    let numbers = [norm, coefficient, factor, scale].map(f64::to_bits);
+/// A number that there is none of is all ones, which no step computes.
+fn decision(found_inf: bool, overflow: bool, numbers: [Option<f64>; 4]) -> Decision {
+    let numbers = numbers.map(|number| number.map_or(u64::MAX, f64::to_bits));
     [found_inf.into(), overflow.into(), numbers[0], numbers[1], numbers[2], numbers[3]]
 }
 

@@ -70,7 +70,7 @@ impl Step {
 
     fn bits<'a>(&self, bytes: &'a mut [Vec<u8>]) -> Vec<TensorBits<'a>> {
         let each = self.tensors.iter().zip(bytes);
-        each.map(|(tensor, bytes)| TensorBits { format: tensor.format, bytes }).collect()
+        each.map(|(tensor, bytes)| TensorBits::new(tensor.format, bytes)).collect()
     }
 
     fn with(&self, name: &str, scale: f32, clip: Option<ClipNorm>) -> Fallible<Self> {

@@ -4,7 +4,7 @@ use gradclip::{Error, Ledger};
 use mpi::collective::SystemOperation;
 use mpi::traits::*;
 
-/// The ledger of all ranks from that of each: one sum of 42 numbers, the same on every rank. What does not add up (other
+/// The ledger of all ranks from that of each: one sum of 44 numbers, the same on every rank. What does not add up (other
 /// scales, other norms, a damaged word, a rank too few) is an error, on every rank the same.
 pub fn merged(world: &impl Communicator, own: &Ledger) -> Result<Ledger, Error> {
     sum(world, own)?.complete(world.size().unsigned_abs().into())

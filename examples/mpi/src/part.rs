@@ -1,6 +1,6 @@
 //! What one rank has of the gradients, on its device.
 
-use gradclip::{ClipNorm, Context, GradSet, LossScale, Report, TensorSlice, wgpu};
+use gradclip::{ClipNorm, Context, GradSet, LossScale, Prepare, Report, TensorSlice, wgpu};
 use mpi::traits::*;
 
 use crate::data::Tensor;
@@ -41,7 +41,10 @@ impl Part {
             let slice = TensorSlice { buffer: &page, offset: offset as u64, len, format };
             builder = builder.tensor(&tensor.name, slice);
         }
-        let part = Self { set: builder.build(gpu)?, gpu: gpu.clone(), page, places };
+        let set = builder.build(gpu)?;
+        // Recording compiles nothing. One of the steps limits an L1 norm.
+        set.prepare([Prepare::Ledger, Prepare::L1])?;
+        let part = Self { set, gpu: gpu.clone(), page, places };
         part.upload(tensors);
         Ok(part)
     }

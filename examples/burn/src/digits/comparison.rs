@@ -17,8 +17,9 @@ use super::training::{Batch, Clipping, MAX_NORM, Trainer, limit};
 pub struct Step {
     pub loss: f32,
     pub report: Report,
-    /// The norm that the reference finds over the gradients of the first run, read back before the clip.
-    pub reference_norm: f64,
+    /// The norm that the reference finds over the gradients of the first run, read back before the clip; `None` if one is
+    /// not finite.
+    pub reference_norm: Option<f64>,
     /// Whether the gradients after the clip are what the reference makes of those, on every bit.
     pub gradients_equal: bool,
     /// Whether the parameters of both runs are equal after the step, on every bit.
@@ -53,7 +54,7 @@ pub fn compare(
         let step = Step {
             loss: loss.into_scalar::<f32>(),
             report,
-            reference_norm: outcome.total_norm.to_f64(),
+            reference_norm: (!outcome.found_inf).then(|| outcome.total_norm.to_f64()),
             gradients_equal,
             parameters_equal: oracle::parameters(&clipped.model) == oracle::parameters(&reference.model),
             copied: !clipper.copied().is_empty(),

@@ -38,7 +38,7 @@ pub fn reference(bits: &mut Bits, scale: LossScale, limit: ClipNorm) -> Outcome 
     let mut bytes: Vec<Vec<u8>> =
         bits.iter().map(|words| words.iter().flat_map(|w| w.to_le_bytes()).collect()).collect();
     let mut tensors: Vec<TensorBits<'_>> =
-        bytes.iter_mut().map(|bytes| TensorBits { format: Format::F32, bytes }).collect();
+        bytes.iter_mut().map(|bytes| TensorBits::new(Format::F32, bytes)).collect();
     let outcome = step(&mut tensors, scale, Some(limit));
     for (words, bytes) in bits.iter_mut().zip(&bytes) {
         for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(4)) {

@@ -83,7 +83,7 @@ impl Trainer {
             }
             Clipping::Reference => {
                 let (outcome, _) = oracle::clip(&self.model, &mut grads, scale, limit);
-                if outcome.found_inf {
+                if outcome.skipped {
                     return Ok(false);
                 }
             }

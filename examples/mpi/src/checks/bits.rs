@@ -25,7 +25,7 @@ pub fn check(ranks: &Ranks, gpu: &Context) -> Fallible<bool> {
         let report = part.step(&ranks.world, step.scale, step.clip)?;
         let kind = match () {
             () if report.skipped => 3,
-            () if report.factor == 1.0 => 2,
+            () if report.factor == Some(1.0) => 2,
             () if report.clipped => 0,
             () => 1,
         };

@@ -21,7 +21,7 @@ pub fn check(ranks: &Ranks, gpu: &Context) -> Fallible<bool> {
 
     // Every rank calls clip_grad_norm_ on what it has.
     let report = part.step_alone(step.scale, clip)?;
-    let factors = ranks.gather(&report.factor.to_le_bytes())?;
+    let factors = ranks.gather(&report.factor.ok_or("the step was skipped")?.to_le_bytes())?;
     let wrong = ranks.gather(&part.bytes()?)?;
     part.upload(&gradients);
     part.step(&ranks.world, step.scale, clip)?;

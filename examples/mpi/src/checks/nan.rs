@@ -29,14 +29,14 @@ pub fn check(ranks: &Ranks, gpu: &Context) -> Fallible<bool> {
         }
         part.upload(&gradients);
         let report = part.step(&ranks.world, step.scale, step.clip)?;
-        if !report.skipped || !report.found_inf || report.overflow || report.factor != 0.0 {
+        if !report.skipped || !report.found_inf || report.overflow || report.factor.is_some() {
             complaints.push(format!("a NaN on rank {sick} did not skip the step: {report:?}"));
         }
         if part.bytes()? != gradients.iter().flat_map(|t| t.bytes.clone()).collect::<Vec<u8>>() {
             complaints.push(format!("a NaN on rank {sick} changed a gradient"));
         }
         let found: Vec<(&str, Nonfinite)> =
-            report.bad_tensors().map(|bad| (bad.name, bad.nonfinite)).collect();
+            report.bad_tensors().map(|bad| (bad.name.as_str(), bad.nonfinite)).collect();
         let nan = Nonfinite { nan: 1, first: Some(index as u64), ..Nonfinite::default() };
         let own = [(gradients[tensor].name.as_str(), nan)];
         if found != own[..usize::from(sick == ranks.rank)] {
