@@ -298,7 +298,19 @@ impl GradScaler {
         encoder: &mut wgpu::CommandEncoder,
         steps: impl IntoIterator<Item = Step<Limited<K>>>,
     ) -> Result<Vec<Step<Recorded>>, Error> {
-        order::record_all(self, encoder, steps.into_iter().collect())
+        order::record_all(self, encoder, steps.into_iter().collect(), true)
+    }
+
+    /// [`GradScaler::record_all`] without the writes, as [`GradSet::record_deferred`].
+    ///
+    /// # Errors
+    /// As [`GradScaler::record_all`].
+    pub fn record_all_deferred(
+        &self,
+        encoder: &mut wgpu::CommandEncoder,
+        steps: impl IntoIterator<Item = Step<Limited>>,
+    ) -> Result<Vec<Step<Recorded>>, Error> {
+        order::record_all(self, encoder, steps.into_iter().collect(), false)
     }
 
     /// Records the update of the scale, from the verdicts of all optimizers: once per optimizer step, after the last

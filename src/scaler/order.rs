@@ -350,6 +350,7 @@ pub(super) fn record_all<K>(
     scaler: &GradScaler,
     encoder: &mut wgpu::CommandEncoder,
     steps: Vec<Step<Limited<K>>>,
+    in_place: bool,
 ) -> Result<Vec<Step<Recorded>>, Error> {
     let mut told = Vec::with_capacity(steps.len());
     let mut opens = Vec::with_capacity(steps.len());
@@ -359,11 +360,11 @@ pub(super) fn record_all<K>(
         }
         step.open.check()?;
         told.push((step.open.unscale(), scaler.limit_of(step.state.limit.any())));
-        opens.push(step.open);
+        opens.push(recorded(step.open, in_place));
     }
     let group = &scaler.0.state_group;
     let ready = opens.iter().zip(&told).map(|(open, (unscale, limit))| {
-        open.members.ready(Told { unscale, limit, scaler: Some(group), in_place: true }, open.also)
+        open.members.ready(Told { unscale, limit, scaler: Some(group), in_place }, open.also)
     });
     let ready = ready.collect::<Result<Vec<_>, Error>>()?;
     let mut pass = begin_pass(encoder);

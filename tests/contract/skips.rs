@@ -121,6 +121,17 @@ fn each_or_all() {
             assert_eq!(other.gradients()[0] == 8.0, head == 0);
             let state = scaler.state_dict().unwrap();
             assert_eq!((state.skipped, state.stepped), (5, head));
+            // Deferred, too.
+            other.put(&[8.0]);
+            let steps = [scaler.begin(&trunk.set).unwrap(), scaler.begin(&other.set).unwrap()];
+            other.run(|encoder| {
+                let steps = steps.map(|step| step.unscale().limit(Limit::norm(0.5)));
+                let steps = scaler.record_all_deferred(encoder, steps).unwrap();
+                scaler.update(encoder, steps).unwrap();
+            });
+            let verdict = other.set.read_verdict().unwrap();
+            assert_eq!((verdict.skip, verdict.apply), if head == 0 { (1, 0) } else { (0, 1) });
+            assert_eq!(other.gradients(), [8.0]);
         }
     }
 }

@@ -307,10 +307,7 @@ fn report_is_a_verdict_and_counts() {
 #[test]
 fn constants_equal_their_twins() {
     let count = |variants: &[&str]| shaders().iter().filter(|s| s.is_any(variants)).count();
-    assert_eq!(
-        check_constant("THREADS", 256),
-        kernels().len() - count(&["ScaleUpdate", "Agree", "Gather"])
-    );
+    assert_eq!(check_constant("THREADS", 256), kernels().len() - count(&["ScaleUpdate", "Agree", "Gather"]));
     let tables = count(TILES) + count(DECIDES);
     assert_eq!(check_constant("SEGMENT_WORDS", plan::SEGMENT_WORDS as u64), tables);
     // 36 bytes a tensor, private in Rust.

@@ -147,8 +147,7 @@ fn i04_gradients_are_bound_as_words() {
             .iter()
             .filter(|(_, g)| g.name.as_deref().is_some_and(holds_elements))
             .collect();
-        let touches_tensors =
-            shader.is_any(&[
+        let touches_tensors = shader.is_any(&[
             "NormPartials",
             "L1Partials",
             "Apply",
