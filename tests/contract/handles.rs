@@ -131,7 +131,10 @@ fn a_logging_thread_never_hears_that_nothing_ran() {
 fn an_async_block_owns_its_report() {
     fn spawned(set: &GradSet) -> impl Future<Output = Result<Report, Error>> + Send + 'static {
         let report = set.read_report_async();
-        async move { report.await }
+        async move {
+            let report = report.await?;
+            Ok(report)
+        }
     }
     for gpu in gpus() {
         let rig = Rig::new(&gpu.context, "adamw", &[3.0, 4.0]);
