@@ -13,6 +13,7 @@ mod measure;
 mod ranks;
 mod roles;
 mod skips;
+#[cfg(feature = "serde")]
 mod state;
 mod support;
 mod verdict;

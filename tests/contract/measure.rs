@@ -1,6 +1,6 @@
 //! Measuring decides nothing.
 
-use gradclip::{Error, GradSet, Limit, Measure, Measurement, NormType, ScalerConfig, Unscale};
+use gradclip::{Error, GradSet, Limit, Measure, NormType, ScalerConfig, Unscale};
 
 use crate::support::{Rig, gpus, scaler, slice};
 
@@ -26,7 +26,7 @@ fn any_number_of_times_beside_steps_on_one_encoder() {
             scaler.update(encoder, [step]).unwrap();
             measured.push(rig.set.measure(encoder, 1.0, Measure::norm()).unwrap());
         });
-        let results: Vec<Measurement> = measured.into_iter().map(|one| one.read().unwrap()).collect();
+        let results: Vec<_> = measured.into_iter().map(|one| one.read().unwrap()).collect();
         let norms: Vec<Option<f64>> = results.iter().map(|one| one.total_norm).collect();
         let after = norms[3].unwrap();
         assert_eq!(norms[..3], [Some(5.0), Some(7.0), Some(4.0)], "{}", gpu.info.name);
@@ -56,6 +56,7 @@ fn w2_t_counts_optimizer_steps() {
     }
 }
 
+#[cfg(feature = "serde")]
 #[test]
 fn what_is_not_finite_is_named_and_the_norm_is_null() {
     for gpu in gpus() {
@@ -64,6 +65,7 @@ fn what_is_not_finite_is_named_and_the_norm_is_null() {
         rig.run(|encoder| {
             measured = Some(rig.set.measure(encoder, 1.0, Measure::norm().per_tensor()).unwrap())
         });
+        use gradclip::Measurement;
         let result = measured.unwrap().read().unwrap();
         assert_eq!((result.total_norm, result.nonfinite[0].name.as_str()), (None, "weight"));
         let json = serde_json::to_string(&result).unwrap();

@@ -70,6 +70,7 @@ pub fn settle(gpu: &Context) {
 }
 
 /// The same on every adapter.
+#[cfg(feature = "serde")]
 pub fn settle_all() {
     gpus().iter().for_each(|gpu| settle(&gpu.context));
 }
