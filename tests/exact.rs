@@ -12,7 +12,7 @@ use std::cmp::Ordering;
 
 use common::adapters::label;
 use common::{gpus, runner};
-use gradclip::reference::{apply, exact};
+use gradclip::reference::{apply, exact, norm_finish};
 use gradclip::{Context, Format, R24, wgpu};
 use operands::{Case, Op, cases};
 
@@ -45,6 +45,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         case 10u: { wide = wide_128_shr(w, more.x); }
         case 11u: { wide.x = wide_128_bits(w); }
         case 12u: { wide = whole_sum(w, more); }
+        case 13u: { result = fields(r24_inverse_product(a, b)); }
         default: { result.x = shift_round(Wide(w.x, w.y), w.z, w.w != 0u); }
     }
     results[id.x] = vec4<u32>(result, 0u, 0u) + wide;
@@ -99,6 +100,13 @@ fn run(gpu: &Context, words: &[u32]) -> Vec<[u32; 4]> {
     bytemuck::pod_collect_to_vec(&runner::download(gpu, &output).unwrap())
 }
 
+/// By one division of 128-bit integers.
+fn inverse_product(a: R24, b: R24) -> R24 {
+    let product = u128::from(a.significand) * u128::from(b.significand);
+    let (quotient, rest) = ((1u128 << 100) / product, (1u128 << 100) % product);
+    exact::round(quotient | u128::from(rest != 0), -100 - a.exponent - b.exponent)
+}
+
 fn on_reference(case: &Case) -> [u32; 2] {
     let fields = |v: R24| [v.significand, v.exponent.cast_unsigned()];
     let (a, b) = case.operands();
@@ -106,6 +114,7 @@ fn on_reference(case: &Case) -> [u32; 2] {
         Op::Mul => fields(exact::mul(a, b)),
         Op::Div => fields(exact::div(a, b).unwrap()),
         Op::Add => fields(exact::add(a, b)),
+        Op::InverseProduct => fields(inverse_product(a, b)),
         Op::Less => [u32::from(exact::compare(a, b) == Ordering::Less), 0],
         Op::Sqrt => fields(exact::sqrt(case.radicand(), case.words[4].cast_signed())),
         Op::Times => [apply::encode(Format::F32, case.words[0], b).unwrap_or(0x7f80_0000), 0],
@@ -185,6 +194,10 @@ fn judge(case: &Case, [x, y]: [u32; 2]) -> Option<Found> {
         Op::Add if sb == 0 => is(got == a),
         Op::Mul => nearest_r24(got, |n| compare((sa * sb, a.exponent + b.exponent), n)),
         Op::Div => nearest_r24(got, |(n, k)| compare((sa, a.exponent - b.exponent), (n * sb, k))),
+        // 1 against n * a * b, of 73 bits at most.
+        Op::InverseProduct => {
+            nearest_r24(got, |(n, k)| compare((1, 0), (n * sa * sb, k + a.exponent + b.exponent)))
+        }
         Op::Add => nearest_r24(got, |n| compare(sum(a, b), n)),
         Op::Sqrt => {
             let radicand = (case.radicand(), case.words[4].cast_signed());
@@ -242,16 +255,16 @@ fn on_the_cpu(case: &Case) -> Option<[u32; 2]> {
         Op::Times => {
             return Some([normal(normal(f32::from_bits(case.words[0]))? * float(b)?)?.to_bits(), 0]);
         }
-        Op::FromBits | Op::Shift => return None,
+        Op::FromBits | Op::Shift | Op::InverseProduct => return None,
     };
     let bits = normal(value)?.to_bits();
     Some([bits & 0x7f_ffff | 1 << 23, (bits >> 23).wrapping_sub(150)])
 }
 
 /// Checks every result; ties per operation.
-fn check(who: &str, cases: &[Case], results: &[[u32; 2]]) -> [usize; 8] {
+fn check(who: &str, cases: &[Case], results: &[[u32; 2]]) -> [usize; 14] {
     assert_eq!(cases.len(), results.len());
-    let mut ties = [0; 8];
+    let mut ties = [0; 14];
     for (case, &got) in cases.iter().zip(results) {
         match judge(case, got) {
             None => panic!("{who}: {case:x?} gave {got:x?}"),
@@ -268,8 +281,44 @@ fn the_reference_is_exact() {
     for op in [Op::Mul, Op::Add, Op::Sqrt, Op::Times] {
         assert!(ties[op as usize] > 100, "{op:?}: {ties:?}");
     }
-    // A quotient of two 24-bit numbers is never a 25-bit one.
-    assert_eq!(ties[Op::Div as usize], 0);
+    // A quotient of two 24-bit numbers is never a 25-bit one, and no inverse of a number is, but of a power of two.
+    assert_eq!((ties[Op::Div as usize], ties[Op::InverseProduct as usize]), (0, 0));
+}
+
+/// What a step divides by, for scales and divisors of f32, subnormals included: the CPU's and every adapter's.
+#[test]
+fn the_inverse_of_scale_and_divisor_is_rounded_once() {
+    let numbers = [
+        1,
+        3,
+        0x7f_ffff,
+        0x80_0000,
+        0x80_0001,
+        0x3f80_0000,
+        0x4040_0000,
+        0x447a_0000,
+        0x7f00_0000,
+        0x7f7f_ffff,
+    ];
+    let (mut cases, mut want) = (Vec::new(), Vec::new());
+    for scale in numbers {
+        for divisor in numbers {
+            let [a, b] = [scale, divisor].map(|bits| R24::from_f32(f32::from_bits(bits)).unwrap());
+            let inverse = norm_finish::inverse(f32::from_bits(scale), f32::from_bits(divisor)).unwrap();
+            assert_eq!(inverse, inverse_product(a, b), "{scale:x} {divisor:x}");
+            let exponents = [a.exponent, b.exponent].map(i32::cast_unsigned);
+            let words = [a.significand, exponents[0], b.significand, exponents[1], 0];
+            cases.push(Case { op: Op::InverseProduct, words });
+            want.push([inverse.significand, inverse.exponent.cast_unsigned()]);
+        }
+    }
+    check("reference", &cases, &want);
+    for gpu in gpus() {
+        assert_eq!(on_gpu(&gpu.context, &cases), want, "{}", label(&gpu.info));
+    }
+    for bad in [0.0, -0.0, -1.0, f32::NAN, f32::INFINITY] {
+        assert_eq!((norm_finish::inverse(bad, 1.0), norm_finish::inverse(1.0, bad)), (None, None), "{bad}");
+    }
 }
 
 #[test]
@@ -283,7 +332,7 @@ fn every_adapter_is_exact() {
 #[test]
 fn the_float_unit_agrees_in_range() {
     let cases = cases();
-    let mut compared = [0; 8];
+    let mut compared = [0; 14];
     for gpu in gpus() {
         for (case, got) in cases.iter().zip(on_gpu(&gpu.context, &cases)) {
             if let Some(want) = on_the_cpu(case) {

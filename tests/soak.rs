@@ -205,7 +205,10 @@ fn run(
                 assert_eq!(step.report.scale.to_bits(), scale.to_bits(), "{at}");
                 check_step(&at, step, want);
             }
-            assert_eq!(update.scaler, machine.state, "{at}");
+            let (next_update, sets) = (update.update + 1, update.scaler.sets.clone());
+            assert_eq!(sets.iter().map(|set| set.steps).sum::<u32>(), machine.state.stepped, "{at}");
+            let state = ScalerState { next_update, sets, ..machine.state.clone() };
+            assert_eq!(update.scaler, state, "{at}");
             assert_eq!(update.scaler.scale.to_bits(), machine.state.scale.to_bits(), "{at}");
             done += 1;
         }

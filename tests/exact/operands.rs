@@ -19,6 +19,8 @@ pub enum Op {
     FromBits,
     /// High word, low word, shift, whether the true number is a little above.
     Shift,
+    /// 1 / (a * b).
+    InverseProduct = 13,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -120,6 +122,7 @@ pub fn cases() -> Vec<Case> {
             }
         }
     }
+    inverses(&mut random, &mut cases);
     cases.extend(sums());
     roots(&mut random, &mut cases);
     products(&mut random, &mut cases);
@@ -135,6 +138,30 @@ pub fn cases() -> Vec<Case> {
         Case { op: Op::FromBits, words: [bits.min(0x7f7f_ffff), 0, 0, 0, 0] }
     }));
     cases
+}
+
+/// Factors whose product is near a power of two, where one bit less makes the quotient longer; and pairs of any kind, since no
+/// quotient is a tie.
+fn inverses(random: &mut Lcg, cases: &mut Vec<Case>) {
+    let at = |significand: u32, exponent: i32| R24 { significand, exponent };
+    let edges = [0x80_0000, 0x80_0001, 0xb5_04f2, 0xb5_04f3, 0xb5_04f4, 0xff_fffe, 0xff_ffff];
+    for a in edges {
+        for b in edges {
+            cases.extend([0, -23, 105, -172].map(|e| two(Op::InverseProduct, at(a, e), at(b, -23))));
+        }
+    }
+    for _ in 0..RANDOM {
+        let (a, b) = random.pair();
+        if a != R24::ZERO && b != R24::ZERO {
+            cases.push(two(Op::InverseProduct, a, b));
+        }
+        // The product is 2^47 or next to it.
+        let a = random.significand();
+        let b = ((1u64 << 47) / u64::from(a)) as u32 + random.below(3);
+        if b >> 23 == 1 {
+            cases.push(two(Op::InverseProduct, at(a, -23), at(b.min(0xff_ffff), -23)));
+        }
+    }
 }
 
 /// One ulp, half an ulp and less, at every distance that a shift can be wrong at.

@@ -116,6 +116,6 @@ fn a_lost_device_is_an_error() {
         let gpu = adapters::open(&adapter).unwrap();
         gpu.context.device().destroy();
         let error = gpu.context.self_test().unwrap_err();
-        assert!(matches!(error, Error::Wgpu { .. }), "{error}");
+        assert!(matches!(error, Error::DeviceLost { .. }), "{error}");
     }
 }

@@ -2,6 +2,7 @@
 //! twins, and they keep the rules that make results exact on hardware that no test has run on.
 
 mod barriers;
+mod exported;
 mod fence;
 mod flow;
 mod layout;
