@@ -33,9 +33,8 @@ fn declared(text: &str) -> Vec<&str> {
     for line in text.lines().map(|line| line.split("//").next().unwrap_or_default()) {
         let mut words =
             line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty());
-        while depth == 0 {
-            let Some(word) = words.next() else { break };
-            if ["fn", "struct", "const", "alias", "override", "var"].contains(&word) {
+        while let Some(word) = words.next() {
+            if depth == 0 && ["fn", "struct", "const", "alias", "override", "var"].contains(&word) {
                 names.extend(words.next());
             }
         }
