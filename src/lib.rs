@@ -59,7 +59,7 @@
 //!
 //! # f16
 //!
-//! In place, an f16 gradient that unscales to less than 2^-25 becomes 0, which loses what the loss scale had saved. Defer the
+//! In place, an f16 gradient that unscales to 2^-25 or less becomes 0, which loses what the loss scale had saved. Defer the
 //! multiplication to the optimizer's kernel ([`GradSet::record_deferred`], [`scaled_wgsl`]), or
 //! [count](Step::count_lost) what is lost.
 //!

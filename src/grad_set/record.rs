@@ -255,7 +255,7 @@ impl GradSet {
     /// open on the encoder: wgpu shows one to no one, and refuses the encoder when it is finished.
     /// [`GradSet::record_in`] records into an open pass. An encoder of another device is an error of wgpu's as well.
     ///
-    /// f16 gradients that unscale to less than 2^-24 become 0 in place, which loses what the loss scale had saved:
+    /// f16 gradients that unscale to 2^-25 or less become 0 in place, which loses what the loss scale had saved:
     /// [`GradSet::record_deferred`] keeps them.
     ///
     /// # Errors
